@@ -128,13 +128,13 @@ def train(corpus: Corpus, out: Path, seed: int, tokens: int) -> None:
     _generation_config(out, shape)
 
 
-def go_on(corpus: Corpus, start: Path, out: Path, seed: int, tokens: int) -> None:
+def go_on(corpus: Corpus, start: Path, out: Path, seed: int, tokens: int, pool: int = POOL) -> None:
     """Write a model folder: that of `start`, trained on about `tokens` tokens of the later samples."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(start / name, out)
     words = Tokenizer.from_file(str(start / "tokenizer.json"))
     model = Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32)
-    _fit(model, _batches(corpus.later(seed), _renderer(), words, Random(seed)), tokens, LATER_RATE)
+    _fit(model, _batches(corpus.later(seed), _renderer(), words, Random(seed), pool), tokens, LATER_RATE)
     model.to(torch.bfloat16).save_pretrained(out)
     _generation_config(out, model.config)
 
@@ -179,13 +179,13 @@ def _loss(model: Qwen3ForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tensor:
 
 
 def _batches(
-    source: Iterator[Example], render: Any, words: Tokenizer, rng: Random
+    source: Iterator[Example], render: Any, words: Tokenizer, rng: Random, size: int = POOL
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Padded batches of samples of like length: ids, and each token's weight as a target (0 for padding)."""
     pad = words.token_to_id(tokenizer.PAD)
     while True:
         pool = sorted(
-            (_targets(render(sample), words, sample.mistakes) for sample in islice(source, POOL)),
+            (_targets(render(sample), words, sample.mistakes) for sample in islice(source, size)),
             key=lambda one: len(one[0]),
         )
         groups: list[list[tuple[list[int], list[float]]]] = []

@@ -99,10 +99,9 @@ def test_strewn_words_stand_between_the_texts_own_and_never_in_quotes() -> None:
     assert strewn(text, 0.0, rng) == text
 
 
-def test_a_model_that_goes_on_has_its_tokenizer_and_other_weights(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pretrain, "POOL", 20)
+def test_a_model_that_goes_on_has_its_tokenizer_and_other_weights(tmp_path: Path) -> None:
     start = ToolsWorld().folder / "model"
-    pretrain.go_on(pretrain.CORPORA["tools"], start, tmp_path, seed=1, tokens=1)
+    pretrain.go_on(pretrain.CORPORA["tools"], start, tmp_path, seed=1, tokens=1, pool=20)
     assert (tmp_path / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
     before, after = (load_file(folder / "model.safetensors") for folder in (start, tmp_path))
     assert before.keys() == after.keys()

@@ -314,6 +314,7 @@ class Waiting:
 
     def __init__(self, path: Path | None = None, *, most_bytes: int = 2**20) -> None:
         self.away, self.kept, self.metrics = True, list[tuple[bytes, bool]](), Metrics()
+        self.later = 0.0
         self.backlog = Backlog(
             self.record,
             path=path,
@@ -322,6 +323,7 @@ class Waiting:
             waiting=self.metrics.waiting,
             lost=self.metrics.unrecorded,
             most_bytes=most_bytes,
+            clock=lambda: monotonic() + self.later,
         )
 
     async def record(self, line: bytes, delivered: Callable[[], bool]) -> None:
@@ -404,7 +406,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 async def test_a_turn_that_the_file_cannot_take_is_refused_and_nothing_is_left_of_half_a_line(
-    tmp_path, caplog, monkeypatch
+    tmp_path, caplog
 ):
     waiting = Waiting(file := tmp_path / "turns")
     await waiting.comes("1")
@@ -419,7 +421,7 @@ async def test_a_turn_that_the_file_cannot_take_is_refused_and_nothing_is_left_o
             waiting.backlog.check()
     assert file.read_bytes() == b"1\n4\n"
     assert caplog.text.count("requests are refused: turns cannot be kept in") == 1
-    monkeypatch.setattr(waiting.backlog, "_try_at", monotonic())
+    waiting.later = backlog.REFUSED_S
     waiting.backlog.check()  # the next one finds out
     await waiting.comes("6")
     assert await waiting.returns() == [b"1\n", b"4\n", b"6\n"]

@@ -13,7 +13,7 @@ from afterwit.progress import PersonRequest
 from afterwit.promotion.episodes import Episode
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.tracking.values import newest_values, of_judge, of_people, of_version
+from afterwit.tracking.values import MOST, newest_values, of_judge, of_people, of_version
 from afterwit.verdict import Source
 from afterwit.version import Origin, Probe, Version
 from tests.tracking.told import METRICS, commit
@@ -126,22 +126,19 @@ def test_complaints_belong_to_the_version_that_came_next(store: Store) -> None:
     assert [each["people/complaint_rate"] for each in told] == [1, 0.5, 0]
 
 
-def values(store: Store) -> dict[str, float]:
-    found = newest_values(store)
+def values(store: Store, most: int = MOST) -> dict[str, float]:
+    found = newest_values(store, most)
     assert found is not None
     return found[1]
 
 
-def test_a_time_that_the_store_returns_too_little_of_gives_no_shares(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("afterwit.tracking.values.MOST", 2)
+def test_a_time_that_the_store_returns_too_little_of_gives_no_shares(store: Store) -> None:
     commit(store, 0)
     for number, at in enumerate((100.0, 900.0, 1000.0)):
         end(store, f"t{number}", complaint=False, at=at)
     commit(store, 1)
-    first = values(store)
+    first = values(store, most=2)
     commit(store, 2)
     assert "people/requests" not in first
-    assert values(store)["judge/turns"] == 0
-    assert METRICS["samples"] == values(store)["learner/samples"]
+    assert values(store, most=2)["judge/turns"] == 0
+    assert METRICS["samples"] == values(store, most=2)["learner/samples"]

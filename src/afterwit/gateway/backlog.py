@@ -119,11 +119,12 @@ class Backlog:
         waiting: Gauge,
         lost: Counter,
         most_bytes: int = MOST_BYTES,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Without a `path` all is in memory. `failed` gets each error of the store, `works` is called when a
         turn was recorded."""
         self._record, self._path, self._failed, self._works = record, path, failed, works
-        self._gauge, self._counter, self._most_bytes = waiting, lost, most_bytes
+        self._gauge, self._counter, self._most_bytes, self._clock = waiting, lost, most_bytes, clock
         self._lines: deque[Line] = deque()
         self._unwritten: list[Line] = []
         self._writing = asyncio.Lock()
@@ -132,7 +133,7 @@ class Backlog:
         self._fault: str | None = None
         """Why the file cannot be written."""
         self._try_at = -REMIND_S
-        """When a request may find out whether it still cannot, on the monotonic clock."""
+        """When a request may find out whether it still cannot, by the clock."""
         self.stuck = False
         """The last attempt to record one failed."""
         self._recording: asyncio.Task[None] | None = None
@@ -148,7 +149,7 @@ class Backlog:
         """Why no further turn can be kept; None if it can, or a request should find out."""
         if self._bytes >= self._most_bytes:
             return f"{self} are {self._bytes // 2**20} MB, and no more are kept"
-        return self._fault if monotonic() < self._try_at else None
+        return self._fault if self._clock() < self._try_at else None
 
     def check(self) -> None:
         """Raise 503 if the turn of a new request cannot be kept."""
@@ -179,7 +180,7 @@ class Backlog:
             except OSError as error:
                 self._unwritten.remove(added)
                 self._fault = f"turns cannot be kept in {self._path}: {error}"
-                if (now := monotonic()) > self._try_at + REMIND_S:
+                if (now := self._clock()) > self._try_at + REMIND_S:
                     log.error("requests are refused: %s", self._fault)
                 self._try_at = now + REFUSED_S
                 raise RequestError(503, "store_unavailable", UNKEPT) from error

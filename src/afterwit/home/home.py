@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ TOKEN, COMPILED = "page-token", "compiled"
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
-def make_home(home: Path) -> Path:
+def make_home(home: Path, environment: MutableMapping[str, str] = os.environ) -> Path:
     """The home folder, made if missing, readable by its owner only. The code that torch compiles goes there
     too: its own folder has a name that another user could make first."""
     try:
@@ -33,7 +33,7 @@ def make_home(home: Path) -> Path:
         raise SettingError(
             f"the home folder {home} cannot be made: {error.strerror}; choose another with --home"
         ) from error
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home.resolve() / COMPILED))
+    environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home.resolve() / COMPILED))
     return home
 
 

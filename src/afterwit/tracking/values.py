@@ -30,7 +30,7 @@ NEWEST_VERSIONS = 32
 """Versions among which `newest` looks for an update."""
 
 
-def newest_values(store: Store) -> tuple[VersionRecord, dict[str, float]] | None:
+def newest_values(store: Store, most: int = MOST) -> tuple[VersionRecord, dict[str, float]] | None:
     """The newest version and its numbers; None if there is only the base.
 
     The groups `judge` and `people` are left out if more happened since the version before than is read.
@@ -40,8 +40,8 @@ def newest_values(store: Store) -> tuple[VersionRecord, dict[str, float]] | None
         return None
     version, before = found
     values = of_version(version)
-    judged = _between(store.judged_turns(limit=MOST), before.committed_at, version.committed_at)
-    episodes = _between(store.all_episodes(limit=MOST), before.committed_at, version.committed_at)
+    judged = _between(store.judged_turns(limit=most), before.committed_at, version.committed_at, most)
+    episodes = _between(store.all_episodes(limit=most), before.committed_at, version.committed_at, most)
     if judged is not None:
         values |= of_judge(judged)
     if episodes is not None:
@@ -110,8 +110,8 @@ def _shares(flags: dict[str, list[bool]]) -> dict[str, float]:
 Timed = TypeVar("Timed", Judged, Episode)
 
 
-def _between(found: Sequence[Timed], since: float, until: float) -> list[Timed] | None:
+def _between(found: Sequence[Timed], since: float, until: float, most: int) -> list[Timed] | None:
     """The values with since < at <= until; None if some may not have been read."""
-    if len(found) == MOST and min(each.at for each in found) > since:
+    if len(found) == most and min(each.at for each in found) > since:
         return None
     return [each for each in found if since < each.at <= until]

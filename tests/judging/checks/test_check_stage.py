@@ -116,13 +116,13 @@ async def test_a_loop_that_is_stopped_while_it_waits_checks_nothing(store):
     assert reports.all == []
 
 
-async def test_a_check_that_fails_is_the_stages_health(store, monkeypatch):
-    def fault(limit: int) -> None:
-        raise RuntimeError("a fault of ours")
+async def test_a_check_that_fails_is_the_stages_health():
+    class Broken:
+        async def call(self, read: object) -> None:
+            raise RuntimeError("a fault of ours")
 
     signals, reports = Signals(), Reports()
-    await store.call(lambda opened: monkeypatch.setattr(opened, "judged_turns", fault))
-    running = asyncio.create_task(keep_checking(store, signals, reports, every_s=0.001))
+    running = asyncio.create_task(keep_checking(Broken(), signals, reports, every_s=0.001))
     await reports.any.wait()
     signals.stop.set()
     await running

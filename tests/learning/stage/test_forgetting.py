@@ -16,8 +16,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.learning.forgetting import settings_of
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.practice import lessons
-from afterwit.practice.lessons import Fresh, step_of
+from afterwit.practice.lessons import WINDOW, Fresh, step_of
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
@@ -269,14 +268,13 @@ def practised(place: Place, samples: Samples) -> None:
 
 
 def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach(
-    place: Place, samples: Samples, monkeypatch: pytest.MonkeyPatch
+    place: Place, samples: Samples
 ) -> None:
-    monkeypatch.setattr(lessons, "WINDOW", 2)
     learned(place, samples, (0, 2))
     rate, shares = place.settings.rate, []
     with place.store() as store:
         number = store.teach(store.turn("turn0000").sampled_turn, "Keep it short.", now=1.0)
-        for at in range(3):
+        for at in range(WINDOW // 2 + 2):
             shares.append(step_of([store.lesson(number)]))
             answers = [
                 Fresh(replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), "turn0000")
@@ -287,8 +285,8 @@ def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach
             recipe = place.versions.all()[-1].recipe
             assert recipe is not None
             assert recipe.learner["lr"] == pytest.approx(shares[-1] * rate)
-    assert shares[:2] == [1.0, 1.0]
-    assert shares[2] < 1
+    assert shares[:-1] == [1.0] * (WINDOW // 2 + 1)
+    assert shares[-1] < 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -82,13 +81,11 @@ def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
         write_config(there, {"model": "a/b"})
 
 
-def test_code_that_torch_compiles_is_where_no_other_user_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "environ", {})
-    make_home(tmp_path / "home")
-    make_home(tmp_path / "other")
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "home" / "compiled")
+def test_code_that_torch_compiles_is_where_no_other_user_writes(tmp_path: Path) -> None:
+    environment: dict[str, str] = {}
+    make_home(tmp_path / "home", environment)
+    make_home(tmp_path / "other", environment)
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "home" / "compiled")
     assert (tmp_path / "home").stat().st_mode & 0o077 == 0
 
 

@@ -40,12 +40,9 @@ def test_a_wrong_setting_is_one_line(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "there is no model at" in capsys.readouterr().err
 
 
-def test_going_round_the_sandbox_is_named_in_every_line_of_the_log(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_going_round_the_sandbox_is_named_in_every_line_of_the_log() -> None:
     asked: list[str] = []
-    monkeypatch.setattr(command.AgenticOPDEnv, "cli", lambda: asked.extend(sys.argv))
-    command.run("serve", ["--unsafe-sandbox", "--env.seed", "3"])
+    command.run("serve", ["--unsafe-sandbox", "--env.seed", "3"], lambda: asked.extend(sys.argv))
     assert asked == ["afterwit atropos", "serve", "--env.seed", "3", "--env.unsafe_sandbox", "true"]
     record = logging.LogRecord("any", logging.INFO, "", 0, "a group is lost", (), None)
     for handler in logging.getLogger().handlers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from afterwit_atropos.environment.config import (
     settings_of,
 )
 from afterwit_atropos.environment.env import AgenticOPDEnv, task_set_of
-from afterwit_atropos.environment.task_sets import WorldTasks
+from afterwit_atropos.environment.task_sets import WorldTasks, coding_tasks
+from afterwit_atropos.sandbox.isolation import find_isolation
 from plugins.atropos.tests.sandbox.boxes import isolated
 
 PUBLISHED = {
@@ -151,31 +153,24 @@ def test_a_weight_out_of_range_is_named() -> None:
 
 
 @isolated
-def test_a_data_set_that_the_agent_could_read_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from afterwit_atropos.environment import task_sets as tasks
+def test_a_data_set_that_the_agent_could_read_is_refused(tmp_path: Path) -> None:
+    def readable(place: Path) -> str | None:
+        return "/usr" if place == file else None
 
     row = {"prompt": "p", "tests": "assert f(1) == 2"}
     file = tmp_path / "tasks.jsonl"
     file.write_text("\n".join([json.dumps(row)] * 8))
     config = AgenticOPDConfig(dataset_name=str(file))
     assert len(task_set_of(config).training) == 6
-    monkeypatch.setattr(tasks, "seen_in", lambda place: "/usr" if place == file else None)
     with pytest.raises(SettingError, match=r"tasks\.jsonl is in /usr, which commands in a box can read"):
-        task_set_of(config)
+        coding_tasks(config, readable=readable)
     config = AgenticOPDConfig(dataset_name=str(file), unsafe_sandbox=True)
-    assert len(task_set_of(config).training) == 6
+    assert len(coding_tasks(config, readable=readable).training) == 6
 
 
-def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from afterwit_atropos.environment import task_sets as tasks
-    from afterwit_atropos.sandbox.isolation import find_isolation
-
-    monkeypatch.setattr(
-        tasks, "find_isolation", lambda *, unsafe: find_isolation(unsafe=unsafe, find=lambda name: None)
-    )
+def test_without_isolation_no_coding_task_starts() -> None:
+    isolation = partial(find_isolation, find=lambda name: None)
     with pytest.raises(SettingError, match="Install bubblewrap"):
-        task_set_of(AgenticOPDConfig())
-    found = task_set_of(AgenticOPDConfig(unsafe_sandbox=True))
+        coding_tasks(AgenticOPDConfig(), isolation=isolation)
+    found = coding_tasks(AgenticOPDConfig(unsafe_sandbox=True), isolation=isolation)
     assert (len(found.training), len(found.held_out)) == (6, 2)

@@ -299,7 +299,7 @@ def _line(values: dict[str, float]) -> str:
     return ", ".join(f"{name.split('/')[1]} {values[name]:.3g}" for name in names if name in values)
 
 
-def run(command: str, arguments: Sequence[str]) -> None:
+def run(command: str, arguments: Sequence[str], cli: Callable[[], object] = AgenticOPDEnv.cli) -> None:
     """Run `serve`, `process` or `evaluate` with the library's flags. It ends the process with its status."""
     flags = [argument for argument in arguments if argument != UNSAFE]
     set_up(logging.INFO)
@@ -309,7 +309,7 @@ def run(command: str, arguments: Sequence[str]) -> None:
             handler.setFormatter(logging.Formatter(f"%(asctime)s {UNSAFE} %(message)s", datefmt="%H:%M:%S"))
     logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)  # its status, ten times a second
     sys.argv = ["afterwit atropos", command, *flags]
-    AgenticOPDEnv.cli()
+    cli()
 
 
 async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:

@@ -90,10 +90,15 @@ def weights_of(config: AgenticOPDConfig) -> RewardWeights:
         raise SettingError(f"--env.{str(error).replace(' ', '_weight ', 1)}") from error
 
 
-def _coding(config: AgenticOPDConfig) -> TaskSet:
+def coding_tasks(
+    config: AgenticOPDConfig,
+    *,
+    isolation: Callable[..., Isolation] = find_isolation,
+    readable: Callable[[Path], str | None] = seen_in,
+) -> TaskSet:
     """Its boxes are tried first: without isolation nothing starts."""
-    found = find_isolation(unsafe=config.unsafe_sandbox)
-    tasks = built_in() if config.dataset_name is None else _loaded(config, config.dataset_name)
+    found = isolation(unsafe=config.unsafe_sandbox)
+    tasks = built_in() if config.dataset_name is None else _loaded(config, config.dataset_name, readable)
     return CodingTasks(
         tasks,
         found,
@@ -116,11 +121,11 @@ def _box(config: AgenticOPDConfig) -> BoxLimits:
         raise SettingError(f"--env.terminal_timeout: {error}") from error
 
 
-def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:
+def _loaded(config: AgenticOPDConfig, name: str, readable: Callable[[Path], str | None]) -> Sequence[Task]:
     """A data set's tasks. SettingError if the agent could read it."""
     asked = DatasetSettings(**{field.name: getattr(config, field.name) for field in fields(DatasetSettings)})
     tasks, place = load_tasks(asked), Path(name).expanduser()
-    if (folder := seen_in(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
+    if (folder := readable(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
         raise SettingError(
             f"the data set {name} is in {folder}, which commands in a box can read, hidden tests included: "
             "put it elsewhere (HF_HOME names the folder for data sets of the hub)"
@@ -141,7 +146,7 @@ def _tools_world(config: AgenticOPDConfig) -> TaskSet:
 
 
 TASK_SETS: Mapping[str, Callable[[AgenticOPDConfig], TaskSet]] = {
-    "coding": _coding,
+    "coding": coding_tasks,
     "tools_world": _tools_world,
 }
 
