@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afterwit.config import Settings
@@ -22,6 +22,8 @@ from afterwit.planning.memory import (
     WIDTHS,
     Memory,
     Model,
+    ModelShape,
+    activations,
     embedded_memory,
     learner_memory,
     model_of,
@@ -90,8 +92,8 @@ def plan(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> Plan:
     parts = tuple(parts_of(settings, models, gpus))
     if not parts:
         raise SettingError("no part has a GPU: set placement.policy or placement.learner")
-    spare = any(not [part for part in parts if gpu in part.gpus] for gpu in gpus)
-    if faults := [fault for gpu in gpus if (fault := _overfull(settings, parts, gpu, spare=spare))]:
+    shape, spare = models.served.shape, any(not [part for part in parts if gpu in part.gpus] for gpu in gpus)
+    if faults := [fault for gpu in gpus if (fault := _overfull(settings, shape, parts, gpu, spare=spare))]:
         raise SettingError("\n".join(dict.fromkeys(faults)))
     return Plan(settings=settings, models=models, parts=parts)
 
@@ -183,7 +185,9 @@ def _server(name: str, model: Model, context: int, gpus: tuple[Gpu, ...]) -> Par
     return next((part for part in parts if part.needs <= min(gpu.size for gpu in gpus)), parts[-1])
 
 
-def _overfull(settings: Settings, parts: Sequence[Part], gpu: Gpu, *, spare: bool) -> str | None:
+def _overfull(
+    settings: Settings, shape: ModelShape, parts: Sequence[Part], gpu: Gpu, *, spare: bool
+) -> str | None:
     """Why a GPU does not hold its parts; None if it does. `spare`: another GPU has no part."""
     here = [part for part in parts if gpu in part.gpus]
     needed = sum(part.needs * part.gpus.count(gpu) for part in here)  # the CPU's memory counts each place
@@ -195,21 +199,22 @@ def _overfull(settings: Settings, parts: Sequence[Part], gpu: Gpu, *, spare: boo
     )
     names = " and ".join(part.name for part in here)
     place = "this machine's memory" if gpu.name == CPU else "a GPU"
+    remedy = _remedy(settings, shape, here, spare=spare)
     return (
         f"{place} of {gpu.size / 1e9:.0f} GB does not hold the {names}: {needed / 1e9:.1f} GB are needed "
-        f"({counted}; and a fifth more for what is not counted); {_remedy(settings, here, spare=spare)}"
+        f"({counted}; and a fifth more for what is not counted); {remedy}"
     )
 
 
-def _remedy(settings: Settings, here: Sequence[Part], *, spare: bool) -> str:
-    learner = settings.learner
+def _remedy(settings: Settings, shape: ModelShape, here: Sequence[Part], *, spare: bool) -> str:
+    learner, tokens = settings.learner, pass_tokens(shape, settings.learner)
     if here[0].gpus[0].name == CPU:
         return "lower placement.context or learner.max_tokens, or use more memory or fewer processes"
     if len(here) > 1 and spare:
         return "give the learner a GPU of its own, placement.learner = 1"
     if here[-1].name != "learner":
         return f"give it more GPUs, placement.{here[0].name}, or lower placement.context"
-    if not learner.checkpointing:
+    if activations(shape, replace(learner, checkpointing=True), tokens) < activations(shape, learner, tokens):
         return "set learner.checkpointing = true"
     if learner.dtype != HALF:
         return f'set learner.dtype = "{HALF}"'

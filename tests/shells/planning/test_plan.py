@@ -89,6 +89,14 @@ def test_each_published_split_fits_its_machine_and_no_two_parts_share_a_gpu(
         ),
         ([], r"does not hold the policy and learner: .*; give the learner a GPU of its own"),
         (
+            [
+                "placement.learner=1",
+                "learner.micro_batch_tokens=1",
+                "learner.lora_rank=0",
+            ],  # long passes alone
+            'set learner.dtype = "bfloat16"',
+        ),
+        (
             ["placement.learner=1", "learner.checkpointing=true", "learner.lora_rank=0"],
             'set learner.dtype = "bfloat16"',
         ),
