@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from afterwit.api.serving import EmbeddedSettings, Engine, EngineKind, open_engine
 
@@ -12,8 +12,6 @@ from afterwit.api.serving import EmbeddedSettings, Engine, EngineKind, open_engi
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallSettings:
     """`[engine]` with `kind = "small"`."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kind: Literal["small"] = "small"
     context_length: int = 2048

@@ -8,12 +8,12 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -46,8 +46,6 @@ Tree = dict[str, Any]
 class ServeSettings:
     """The gateway's address, and how its processes end and restart."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
     host: str = "127.0.0.1"
     """Address to listen on; all but loopback need an API key."""
     port: int = 8720
@@ -65,8 +63,6 @@ class ServeSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """The store of turns, and how long it keeps them."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     url: str | None = None
     """`postgresql://user@host/database` for several machines; unset: `store.db` in the home. Set it in
@@ -284,17 +280,13 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
         path, value = [*path, key], value[key]
     name, where = ".".join(path), _place(path, sources)
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        kinds = [kind for kind in KINDS if path[0] == "engine" and path[-1] in _fields_of(kind)]
-        if kinds:
+        has = {kind: [field.name for field in dataclasses.fields(KINDS[kind].settings)] for kind in KINDS}
+        if kinds := [kind for kind in KINDS if path[0] == "engine" and path[-1] in has[kind]]:
             return f"{name}{where} is a setting of other engines: set engine.kind to {' or '.join(kinds)}"
         return f"unknown setting {name}{where}{_nearest(path)}"
     near = difflib.get_close_matches(str(value), re.findall("'([^']*)'", str(choices)), n=1)
     message += f"; did you mean {near[0]}?" if near else ""
     return f"{name} = {value!r}{where}: {message}" if name else message
-
-
-def _fields_of(kind: str) -> Container[str]:
-    return {field.name for field in dataclasses.fields(KINDS[kind].settings)}
 
 
 def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
@@ -319,12 +311,12 @@ ELSEWHERE = {
 
 
 def _nearest(path: Sequence[str]) -> str:
-    """The setting that was meant: one of such a name in any section, else the nearest as a whole."""
+    """The setting that was meant: one of such a name in any section; else all of this section."""
     path, names = [*path[:-1], ELSEWHERE.get(path[-1], path[-1])], known_names()
     own = {name: name.rpartition(".")[2] for name in names}
     close = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
     meant = [name for name in names if own[name] in close]
-    near = difflib.get_close_matches(".".join(path), meant or names, n=1, cutoff=0.0 if meant else 0.5)
+    near = difflib.get_close_matches(".".join(path), meant, n=1, cutoff=0.0)
     siblings = [name for name in names if name.rpartition(".")[0] == ".".join(path[:-1])]
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(siblings)}"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from errno import EACCES, EDQUOT, EEXIST, ENOSPC, EPERM, EROFS
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -60,8 +60,6 @@ LONGEST_MESSAGE = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsSettings:
     """A shared place for versions, in addition to `versions/` in the home."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     url: str | None = None
     """`s3://bucket/folder`, or a folder that all machines reach; unset: only the home. A machine with an

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from afterwit.chat_format.families import AUTO, check_name
 from afterwit.dialects.request import RequestLimits
@@ -13,8 +13,6 @@ from afterwit.ranges import above, at_least, one_of_its_choices, within
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
     """Limits of requests and responses, and the model's names."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     aliases: tuple[str, ...] = ("afterwit",)
     """Further names of the model, so that clients keep theirs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from afterwit.engines.port import Weights
 from afterwit.judging.hinted_prompts import Placement
@@ -18,8 +18,6 @@ from afterwit.verdict import Reads
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
     """The judge, its prompts, and how its votes count."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
     """false: turns are recorded and wait for a judge."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from math import inf
-from typing import ClassVar, Literal
+from typing import Literal
 
 from afterwit.ranges import above, at_least, at_most, below, one_of_its_choices, times_of_day, within
 from afterwit.turn import AdapterPolicy, Division
@@ -44,8 +44,6 @@ MOST_LR = 0.1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
     """The optimiser, what makes a batch, and which versions are kept."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
     """false: turns are recorded, judged and wait for `afterwit train`."""

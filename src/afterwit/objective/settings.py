@@ -38,14 +38,6 @@ class Objective:
     k: int = 4
     """Ids kept per position if the setting `k` is not given; as published."""
 
-    @property
-    def reads_reward(self) -> bool:
-        return "rl" in self.terms or "combine" in self.terms
-
-    @property
-    def reads_hint(self) -> bool:
-        return "opd" in self.terms or "combine" in self.terms
-
 
 _OBJECTIVES = {
     "hybrid": Objective(terms={"rl": "rl", "opd": "topk_opd"}),
@@ -236,6 +228,7 @@ class ObjectiveSettings:
     """The loss, in the symbols of [the algorithm](algorithm.md)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    """For the settings of other packages, which may have it as a section."""
 
     TABLES: ClassVar[Mapping[str, Iterable[str]]] = {
         "objective": OBJECTIVES,
@@ -345,12 +338,12 @@ class ObjectiveSettings:
     @property
     def has_rl(self) -> bool:
         """Whether the objective learns from rewards, whatever their weight."""
-        return OBJECTIVES[self.objective].reads_reward
+        return not {"rl", "combine"}.isdisjoint(OBJECTIVES[self.objective].terms)
 
     @property
     def has_opd(self) -> bool:
         """Whether the objective learns from a teacher, whatever its weight."""
-        return OBJECTIVES[self.objective].reads_hint
+        return not {"opd", "combine"}.isdisjoint(OBJECTIVES[self.objective].terms)
 
     @property
     def reads(self) -> Reads:

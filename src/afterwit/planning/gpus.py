@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from afterwit.errors import SettingError
 from afterwit.ranges import at_least, one_of_its_choices
@@ -31,8 +31,6 @@ REMEDY = 'name them, such as `afterwit plan --gpu-memory 80GB --gpus 8`, or set 
 class PlacementSettings:
     """How many GPUs of a machine each part gets. `afterwit plan` computes with it, and `afterwit up`
     starts the parts by it."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     device: Literal["cuda", "cpu"] = "cuda"
     """cpu: the numbers count servers and processes that share the machine's memory."""

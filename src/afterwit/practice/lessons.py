@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from statistics import fmean
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Event, EventKind
@@ -28,8 +28,6 @@ from afterwit.vetting.own_words import holds_value, is_demonstration
 class PracticeSettings:
     """How much a correction is practised: while no turn waits, the model answers its prompt and similar
     ones again, and the model that reads the hint teaches on the new answers."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     enabled: bool = True
     """false: a correction teaches once, by its own turn."""

@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from afterwit.ranges import above, at_least, within
 from afterwit.turn import Basis, Message, Turn, scoring_temperature
@@ -32,8 +32,6 @@ SHARES = 24
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionSettings:
     """When a version may serve, and when it is taken back; see [Safety](safety.md)."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
     """false: every finite update is served; none is held or taken back."""

@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.engines.port import Capabilities, Engine, Generate, Step, Weights
@@ -36,8 +35,6 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
     """When the engine loads new weights, and how many adapters it keeps."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     poll_s: float = 1.0
     """Seconds between two looks at the versions folder."""

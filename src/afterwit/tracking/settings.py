@@ -19,8 +19,6 @@ TRACKERS: Mapping[str, str] = {
 class TrackingSettings:
     """Programs that get each version's numbers, and traces; see [Metrics](scale.md#metrics)."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
     TABLES: ClassVar[Mapping[str, Iterable[str]]] = {"trackers": TRACKERS}
     """The table whose keys a setting accepts."""
 

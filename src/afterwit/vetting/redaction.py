@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from afterwit.turn import Message
 
@@ -58,8 +58,6 @@ private networks, files such as `icon@2x.png`, and versions of packages."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
     """Secrets that never train, and that exports of training data replace."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
     """API keys and tokens, card numbers, e-mail addresses: responses with one do not train. Leave out

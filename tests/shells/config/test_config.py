@@ -49,6 +49,7 @@ def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:
         ("judg.votes=3", "did you mean judge"),
         ("gateway.port=1", "did you mean serve.port?"),
         ("learner.w_rl=1", "did you mean objective.w_rl?"),
+        ("learner.target_kl=0.1", "learner.target_kl on the command line; known here: learner.enabled, "),
         ("judge.votes=many", "judge.votes = 'many' on the command line"),
         ("objective.subset=studnet", "objective.subset = 'studnet' on the command line"),
         ("learner.batch=0", "learner.batch = '0' on the command line: batch is 0, but must be at least 1"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from afterwit.api.settings import above, at_least
 
@@ -12,8 +11,6 @@ from afterwit.api.settings import above, at_least
 class AtroposSettings:
     """Training on an Atropos server's batches of `learner.batch` sequences (`afterwit train --from
     atropos`)."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     url: str = "http://127.0.0.1:8000"
     """URL of `run-api`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Literal
+from typing import Literal
 
 from afterwit.ranges import at_least, below, one_of_its_choices
 
@@ -12,8 +12,6 @@ from afterwit.ranges import at_least, below, one_of_its_choices
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
     """The model runs in this process."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     kind: Literal["embedded"] = "embedded"
     """The model runs in this process."""

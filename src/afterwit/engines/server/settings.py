@@ -16,7 +16,6 @@ Swap = Literal["adapters", "whole"]
 class ServerSettings:
     """The server's address, and how long to wait for it."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     label: ClassVar[str] = "model"
     """The kind's name in messages."""
     reuses: ClassVar[bool] = True
