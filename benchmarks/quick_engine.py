@@ -17,15 +17,7 @@ CALL = 777
 IDLE = 500
 """Asked for this many tokens, it gives one and then no more. Also the number of such streams."""
 CONTEXT = 32_768
-CAPABILITIES = Capabilities(
-    basis=Basis.PROCESSED,
-    base_weights=False,
-    forced_prefix=True,
-    whole_weights=False,
-    adapters=False,
-    constraint=True,
-    top_logprobs=20,
-)
+CAPABILITIES = Capabilities(basis=Basis.PROCESSED, forced_prefix=True, constraint=True, top_logprobs=20)
 
 
 class QuickEngine:

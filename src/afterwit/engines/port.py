@@ -63,13 +63,13 @@ class Capabilities:
 
     basis: Basis
     """The distribution that log-probs refer to. Gateway: recorded with each turn."""
-    base_weights: bool
+    base_weights: bool = False
     """Serves the base weights next to the live ones. Judge: required by `judge.weights = "base"`."""
-    forced_prefix: bool
+    forced_prefix: bool = False
     """A response can be made to begin with given ids. Gateway: required by `tool_choice = "required"`."""
-    whole_weights: bool
+    whole_weights: bool = False
     """`stage` accepts a folder of whole weights. Publisher: required by `learner.lora_rank = 0`."""
-    adapters: bool
+    adapters: bool = False
     """`stage` accepts a LoRA adapter in PEFT's format. Publisher: required by `learner.lora_rank` above 0."""
     own_adapters: bool = False
     """Serves several adapters at once, and unloads them. Publisher: required by `learner.adapters` other

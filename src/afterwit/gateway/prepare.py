@@ -17,7 +17,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
 from afterwit.engines.port import Capabilities, Constraint
-from afterwit.errors import PromptTooLong, RequestError, TurnNotFound
+from afterwit.errors import PromptTooLong, RequestError
 from afterwit.judging.hinted_prompts import LESSONS
 from afterwit.store import ParentLookup, Store
 from afterwit.turn import Conversation, Kind, Sampling, Turn, choice_turn
@@ -159,24 +159,31 @@ def check_request(request: ModelRequest, names: Collection[str], vocabulary: int
             message = f"The model has no token {max(ids)}: its vocabulary has {vocabulary}."
             raise RequestError(400, "invalid_value", message, param=field)
 
-    def refuse(when: bool, what: str, field: Field, message: str, lacks: str = "") -> None:
-        if when:
-            remedy = f": {can.remedies[lacks]}" if lacks in can.remedies else ""
-            raise RequestError(400, f"unsupported_{what}", f"{message}{remedy}.", param=field)
-
     form, must_call = request.form is not None, request.tool_choice is ToolChoice.REQUIRED
-    begun, can_begin = bool(request.prefill), can.forced_prefix
-    message = "This server's engine cannot force a tool call"
-    refuse(must_call and not can_begin, "tool_choice", Field.TOOL_CHOICE, message)
-    message = "This server's engine cannot force a form of text"
-    refuse(form and not can.constraint, "response_format", Field.FORMAT, message, "constraint")
-    message = f"This server's engine returns at most {can.top_logprobs} alternatives for each token"
-    many = request.logprobs and request.top_logprobs > can.top_logprobs
-    refuse(many, "parameter", Field.TOP_LOGPROBS, message, "top_logprobs")
-    message = "This server's engine cannot go on from a message of the assistant: end with one of the user"
-    refuse(begun and not can_begin, "prefill", Field.MESSAGES, message)
-    message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text"
-    refuse(begun and (must_call or form), "prefill", Field.MESSAGES, message)
+    if must_call and not can.forced_prefix:
+        raise _unsupported("tool_choice", Field.TOOL_CHOICE, "This server's engine cannot force a tool call")
+    if form and not can.constraint:
+        message = f"This server's engine cannot force a form of text{_remedy(can, 'constraint')}"
+        raise _unsupported("response_format", Field.FORMAT, message)
+    if request.logprobs and request.top_logprobs > (most := can.top_logprobs):
+        message = f"This server's engine returns at most {most} alternatives for each token"
+        raise _unsupported("parameter", Field.TOP_LOGPROBS, message + _remedy(can, "top_logprobs"))
+    if request.prefill and not can.forced_prefix:
+        message = (
+            "This server's engine cannot go on from a message of the assistant: end with one of the user"
+        )
+        raise _unsupported("prefill", Field.MESSAGES, message)
+    if request.prefill and (must_call or form):
+        message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text"
+        raise _unsupported("prefill", Field.MESSAGES, message)
+
+
+def _unsupported(what: str, field: Field, message: str) -> RequestError:
+    return RequestError(400, f"unsupported_{what}", f"{message}.", param=field)
+
+
+def _remedy(can: Capabilities, lacks: str) -> str:
+    return f": {can.remedies[lacks]}" if lacks in can.remedies else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,10 +350,7 @@ def _answer_again(store: Store, confirmed: str, now: float) -> None:
     turn = store.turn(confirmed).turn
     if turn.parent is None or (parent := store.candidate(turn.parent)) is None:
         return
-    try:
-        before = store.turn(turn.parent).turn
-    except TurnNotFound:  # its content was pruned, so it cannot train
+    if (before := store.find(turn.parent)) is None:  # its content was pruned, so it cannot train
         return
-    messages = added_messages(turn.conversation.messages, before, parent.full_depth)
-    if messages:
+    if messages := added_messages(turn.conversation.messages, before.turn, parent.full_depth):
         store.answer(turn.parent, messages, answered_by=confirmed, now=now)

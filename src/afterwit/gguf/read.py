@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterwit.errors import SettingError
-from afterwit.gguf.family import (
-    FREQUENCIES,
-    Family,
-    Names,
-    config_of,
-    family_of,
-    heads_of,
-    turned_back,
-)
+from afterwit.gguf.family import FREQUENCIES, Family, Names, config_of, family_of, heads_of, turned_back
 from afterwit.gguf.file import INSTEAD, Head, Tensor, bytes_of, library
 from afterwit.gguf.vocabulary import KEYS, TEMPLATE, ends_of, tokenizer_config_of, tokenizer_of
 

@@ -29,7 +29,6 @@ CAPABILITIES = Capabilities(
     basis=Basis.PROCESSED,
     base_weights=True,
     forced_prefix=True,
-    whole_weights=False,
     adapters=True,
     own_adapters=True,
     scored_ids=20,
