@@ -292,8 +292,8 @@ def test_an_unusable_folder_is_one_plain_sentence(folders, tmp_path, spoil, word
 @pytest.mark.parametrize(
     ("template", "known"),
     [
-        ('{{ reasoning_effort or "medium" }}', ["low", "low", "low", "medium", "high", "high", "high"]),
-        ("{% if reasoning_effort in ['none', 'high'] %}{% endif %}", ["none"] * 2 + ["high"] * 5),
+        ('{{ reasoning_effort or "medium" }}', ["low"] * 3 + ["medium"] + ["high"] * 4),
+        ("{% if reasoning_effort in ['none', 'high'] %}{% endif %}", ["none"] * 2 + ["high"] * 6),
     ],
 )
 def test_an_effort_becomes_the_nearest_that_the_template_names(template: str, known: list[str]):
@@ -309,4 +309,5 @@ def test_no_effort_is_no_thinking_unless_the_client_says_otherwise(folders, tmp_
 
     assert text(reasoning_effort="none") == "False False low"
     assert text(reasoning_effort="xhigh") == "True True high"
+    assert text(reasoning_effort="ultra") == "True True high"
     assert text(reasoning_effort="none", thinking=True) == "True True low"

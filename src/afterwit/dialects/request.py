@@ -56,8 +56,8 @@ NOTES = frozenset({"title", "description", "$comment", "default", "examples"})
 
 EFFORT = "reasoning_effort"
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""How much a model may reason, as clients ask for it."""
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+"""How much a model may reason, as clients ask for it; the last one is that of Hermes and Codex."""
 
 
 class Field(StrEnum):
