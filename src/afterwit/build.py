@@ -144,7 +144,7 @@ def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Re
         judge_prompts(judge),
         judge.rules(reads),
         judge,
-        back_off=BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random),
+        back_off=BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s),
         sleep=asyncio.sleep,
     )
 
@@ -498,7 +498,7 @@ async def follow_versions(
     follower = _publisher(settings, engine, versions_of(home, folder, settings.versions), published)
     await follower.start()
     poll_s = settings.publish.poll_s
-    back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
+    back_off = BackOff(base_s=poll_s, max_s=60.0)
     return follower.run(Signals(), report=report, poll_s=poll_s, back_off=back_off)
 
 

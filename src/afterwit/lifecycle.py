@@ -45,6 +45,17 @@ class ReasonClass(StrEnum):
 NOTHING, UNFIT, FAILED = ReasonClass.NOTHING_TO_LEARN, ReasonClass.NOT_TRAINABLE, ReasonClass.FAILED
 
 
+class Worded(StrEnum):
+    """A value, as it is stored, and `words` about it."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
+
+
 class Reason(StrEnum):
     """Why a turn was skipped. The value is what the store holds and the metrics count.
 

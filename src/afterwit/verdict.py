@@ -31,9 +31,9 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from afterwit.lifecycle import Reason
+from afterwit.lifecycle import Reason, Worded
 from afterwit.turn import SHARED, Basis, Finish, Kind, Message, RecordedTurn, Turn, is_greedy
 
 
@@ -162,15 +162,8 @@ class Verdict:
         return {vote.question for vote in asked} != read
 
 
-class Flag(StrEnum):
+class Flag(Worded):
     """Why a person may want to look at a turn before it trains: the value, as stored, and `words`."""
-
-    words: str
-
-    def __new__(cls, value: str, words: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.words = value, words
-        return member
 
     TOOL_WORDS = "tool_words", "the hint comes from what tools returned; no person spoke"
     LINK = "link", "the hint names an address that no person named"

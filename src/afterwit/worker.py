@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ class BackOff:
 
     base_s: float
     max_s: float
-    random: Callable[[], float]
+    random: Callable[[], float] = random.random
     """Uniform in [0, 1)."""
 
     def after(self, failures: int) -> float:

@@ -41,15 +41,8 @@ Tensors = Mapping[str, tuple[Sequence[int], Callable[[], Any]]]
 """By their names in the file: shapes, and what reads them, once each and in this order."""
 
 
-def write_model(
-    folder: Path,
-    out: Path,
-    kind: str,
-    *,
-    name: str,
-    progress: Callable[[int, int], object] = lambda done, of: None,
-) -> None:
-    """Write the model in a Hugging Face folder as one file; `progress` gets how many of how many tensors.
+def write_model(folder: Path, out: Path, kind: str, *, name: str) -> None:
+    """Write the model in a Hugging Face folder as one file.
 
     SettingError if llama.cpp would compute another model, or split a text into other tokens.
     """
@@ -68,7 +61,7 @@ def write_model(
                     read = partial(_rows, file, each, heads_of(family, each, config))
                     tensors[names.of(each)] = stored.get_slice(each).get_shape(), read
     about |= {"general.name": name, "general.file_type": KINDS[kind]}
-    _write(out, family, about, tensors, kind.upper(), progress)
+    _write(out, family, about, tensors, kind.upper())
 
 
 def described(folder: Path) -> tuple[Any, Family, dict[str, Any]]:
@@ -112,7 +105,7 @@ def write_adapter(base: Path, folder: Path, out: Path, *, name: str) -> None:
         "adapter.type": "lora",
         "adapter.lora.alpha": float(alpha),  # llama.cpp ends at an integer
     }
-    _write(out, family, about, tensors, EXACT, lambda done, of: None)
+    _write(out, family, about, tensors, EXACT)
 
 
 def _same(array: Any) -> Any:
@@ -128,14 +121,7 @@ def _rows(file: Path, name: str, heads: int | None) -> Any:
     return (rows if heads is None else turned(rows, heads)).float().numpy()
 
 
-def _write(
-    out: Path,
-    family: Family,
-    about: Mapping[str, Any],
-    tensors: Tensors,
-    kind: str,
-    progress: Callable[[int, int], object],
-) -> None:
+def _write(out: Path, family: Family, about: Mapping[str, Any], tensors: Tensors, kind: str) -> None:
     """Write a file; one tensor at a time is in memory."""
     gguf = library()
     writer = gguf.GGUFWriter(out, family.name)
@@ -148,10 +134,9 @@ def _write(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for done, (shape, read) in enumerate(tensors.values(), 1):
+    for shape, read in tensors.values():
         rows = gguf.quants.np.ascontiguousarray(read(), "f4")
         writer.write_tensor_data(gguf.quantize(rows, _kind_of(shape, kind)))
-        progress(done, len(tensors))
     writer.close()
 
 

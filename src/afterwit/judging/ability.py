@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Protocol
@@ -232,7 +231,7 @@ async def keep_checking(store: AsyncStore, signals: Signals, report: Report, *, 
 
     await signals.rest(every_s)
     if not signals.stop.is_set():
-        back_off = BackOff(base_s=every_s, max_s=10 * every_s, random=random.random)
+        back_off = BackOff(base_s=every_s, max_s=10 * every_s)
         health = StageHealth(JUDGE_CHECKS, failed)
         await work(step, signals=signals, health=health, poll_s=every_s, back_off=back_off)
 

@@ -80,7 +80,7 @@ def gpus_here(placement: PlacementSettings, environment: Mapping[str, str] = os.
     return (_memory(),) * placement.gpus
 
 
-def first_gpu(environment: Mapping[str, str] = os.environ) -> Gpu | None:
+def first_gpu() -> Gpu | None:
     """The place of a server without a placement: the first GPU, or this machine's memory without GPUs.
 
     None on a machine with AMD's GPUs, whose memory is not queried.
@@ -88,7 +88,7 @@ def first_gpu(environment: Mapping[str, str] = os.environ) -> Gpu | None:
     if AMD.exists():
         return None
     try:
-        return found_gpus(environment)[0]
+        return found_gpus(os.environ)[0]
     except SettingError:
         return _memory()
 

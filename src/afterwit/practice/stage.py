@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,7 +86,7 @@ class Practice:
             await health.healthy()
             return busy
 
-        back_off = BackOff(base_s=POLL_S, max_s=60.0, random=random.random)
+        back_off = BackOff(base_s=POLL_S, max_s=60.0)
         await work(step, signals=signals, health=health, poll_s=POLL_S, back_off=back_off)
 
     async def step(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
 from collections.abc import Callable
@@ -59,5 +58,5 @@ async def keep_house(
         if not ok:
             await report(ok, message)
 
-    back_off = BackOff(base_s=EVERY_S, max_s=3600.0, random=random.random)
+    back_off = BackOff(base_s=EVERY_S, max_s=3600.0)
     await work(step, signals=signals, health=StageHealth(STAGE, failed), poll_s=EVERY_S, back_off=back_off)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import random
 import signal
 import threading
 import time
@@ -62,7 +61,7 @@ async def keep_alive(
             cause = f"cannot be started: {error}"
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
         longest_s = max(pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
-        wait_s = BackOff(base_s=pause_s, max_s=longest_s, random=random.random).after(deaths)
+        wait_s = BackOff(base_s=pause_s, max_s=longest_s).after(deaths)
         if cause is not None:
             await tell(False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
 import resource
 import signal
 import socket
@@ -315,7 +314,7 @@ class Runtime:
                 self._signals,
                 report=self._reporter("publish"),
                 poll_s=poll_s,
-                back_off=BackOff(base_s=poll_s, max_s=60.0, random=random.random),
+                back_off=BackOff(base_s=poll_s, max_s=60.0),
                 others=None if own is None else own.step,
             )
         )

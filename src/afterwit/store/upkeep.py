@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Self
 
 import orjson
 
 from afterwit.errors import StoreError
-from afterwit.lifecycle import Reason, ReasonClass, State
+from afterwit.lifecycle import Reason, ReasonClass, State, Worded
 from afterwit.store.database import ALL, LAST_CHARACTER, marks
 from afterwit.store.moves import Part, TurnState
 from afterwit.store.reading import ACCEPTED, REFUSED
@@ -48,15 +46,8 @@ TRAINS = """
 """Whether a turn has a verdict on its newest next state that trains it; no row if its content is gone."""
 
 
-class ReviewOutcome(StrEnum):
+class ReviewOutcome(Worded):
     """The effect of a person's review of a turn, and `words` about it."""
-
-    words: str
-
-    def __new__(cls, value: str, words: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.words = value, words
-        return member
 
     ACCEPTED = "accepted", "accepted: it may train"
     REFUSED = "refused", "refused: it does not train"

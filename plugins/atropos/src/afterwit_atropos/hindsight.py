@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -350,7 +349,7 @@ def hindsight_of(
     SettingError if this engine cannot judge or teach.
     """
     judge = settings.judge
-    back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
+    back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s)
     verdicts = verdicts_of(judge, hindsight.reads, engine, renderer)
     return Hindsight(
         engine,

@@ -117,10 +117,10 @@ def _attention_fault(module: nn.Module, vocabulary: int, *, in_place: bool) -> s
     return f"its logits from slots are off by {off:.3g}, at most {most:.3g} would do"
 
 
-def context_of(config: Mapping[str, Any], asked: int, most: int = 32768) -> int:
-    """The context length to serve: `asked`, or if that is 0, the model's own, at most `most`."""
-    own = config.get("max_position_embeddings") or config.get("n_positions") or most
-    return asked or min(own, most)
+def context_of(config: Mapping[str, Any], asked: int) -> int:
+    """The context length to serve: `asked`, or if that is 0, the model's own, at most 32,768."""
+    own = config.get("max_position_embeddings") or config.get("n_positions") or 32768
+    return asked or min(own, 32768)
 
 
 def refusal(config: Mapping[str, Any], context: int) -> str | None:

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import random
 import re
 import shutil
 import signal
@@ -84,7 +83,7 @@ class EngineProcess:
     ) -> None:
         """`url` will be its address; its log is in `home`, by its name. `once`: it is not started again."""
         self.command, self._url = command, url.rstrip("/")
-        self._back_off = BackOff(base_s=first_pause_s, max_s=LONGEST_PAUSE_S, random=random.random)
+        self._back_off = BackOff(base_s=first_pause_s, max_s=LONGEST_PAUSE_S)
         self._look_s, self._once = look_s, once
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
