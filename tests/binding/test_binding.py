@@ -29,6 +29,22 @@ def test_every_parallel_result_and_then_the_reply_are_one_next_state():
     assert first.next_state == (*results, MORE)
 
 
+def test_the_results_of_calls_that_a_client_sends_one_by_one_are_one_next_state():
+    memory = Memory()
+    first = memory.ask(talk(HI), calls("read", n=2, content="Both."))
+    results = tuple(says("tool", f"r{n}", tool_call_id=call_id(first.id, n)) for n in range(2))
+    one, other = (says("assistant", tool_calls=(call,)) for call in first.response.tool_calls)
+    history = talk(HI, one, results[0], other, results[1])
+    second = memory.ask(history, calls("read"))
+    assert second.binding.parent == first.id
+    assert first.next_state == results
+    parent = memory.store.turn(first.id).turn
+    assert added_messages(history.messages, parent, second.incoming.depth) == results
+    last = says("tool", "r2", tool_call_id=call_id(second.id, 0))
+    memory.ask(talk(*history.messages, second.response, last, MORE), SURE)
+    assert (first.next_state, second.next_state) == (results, (last, MORE))
+
+
 def test_a_rewritten_history_is_followed_by_its_last_call_id():
     """Old tool results are pruned, so that only an ancestor's prefix is left whole."""
     memory = Memory()

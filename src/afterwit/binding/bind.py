@@ -84,7 +84,8 @@ def bind(
             answers = None
     answering: tuple[Message, ...] = ()
     if answers is not None:
-        answering = reaction(relation.rest, 0, kind) + reaction(incoming.messages, relation.after, kind)
+        answering = reaction(relation.rest, 0, kind)
+        answering += reaction(incoming.messages, relation.after, kind, answers)
         if relative is not None and answers == relative.turn:
             answering = with_our_ids(answering, incoming, relative)
     if relation.begins and session is None and kind is Kind.SIDE:
@@ -176,8 +177,11 @@ def resolve(kind: Kind, *, parent: Candidate | None, siblings: Sequence[Candidat
     return Resolution(kind=Kind.UNKNOWN, answers=False, changes=promoted + doubted, confirmed=confirmed)
 
 
-def reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:
-    """The messages from index `after` to the assistant's next one.
+def reaction(
+    messages: Sequence[Message], after: int, kind: Kind, turn: str | None = None
+) -> tuple[Message, ...]:
+    """The messages from index `after` to the assistant's next one. Further calls of the `turn` do not end
+    them: some clients send each call with its result.
 
     Messages that hold only the client's text are left out, and the system's if anyone else spoke. A side turn
     keeps only its tool results: its other messages were written to obtain a title or a summary.
@@ -193,7 +197,7 @@ def reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Messa
             # a placeholder, of a reply without visible text, ends it only after a reply with text
             placeholder = empty and not is_boilerplate(said, "")
             own = message.tool_calls or not (is_boilerplate(said, before or "") or placeholder)
-            if own or (kept and placeholder):
+            if (own or (kept and placeholder)) and turn not in read_message(message).turns:
                 break
         elif message.role in roles and (message.role == "tool" or plain_text(message)):
             kept.append(message)
@@ -211,7 +215,7 @@ def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int
     written, mentions = (first_index(turns) for turns in ([r.written for r in read], [r.turns for r in read]))
     called = {**written, **mentions}.get(parent.id)
     if called is not None:
-        return reaction(messages, after_call(messages, called), Kind.MAIN)
+        return reaction(messages, after_call(messages, called), Kind.MAIN, parent.id)
     reply, last = plain_text(parent.message), last_reply(messages)
     if reply and last is not None and read[last].text == reply:
         return reaction(messages, last + 1, Kind.MAIN)
