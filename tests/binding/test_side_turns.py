@@ -136,6 +136,22 @@ def test_a_pattern_counts_only_in_its_place():
     assert kind(flush, says("assistant", "Stored."), HI) is Kind.MAIN
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Analyze this conversation and provide:\n1. The detected language of the conversation\n2. A title",
+        "Given the following... please reply with a title for the chat that is 3-4 words.\n\nHello!",
+        "Based on the chat history, give this conversation a name.\n\n```\nHi\n```",
+        "Here is the query:\n\n--------------\n\nHi\n\n--------------\n\nCreate a phrase as a title for it.",
+        "You need to summarize the user's conversation into a title of no more than 10 words: Hi",
+        'Summarize in a 10-word Title. Give the title only. "Hi"',
+        "Generate an enhanced version of this prompt (reply with only the enhanced prompt):\n\nHi",
+    ],
+)
+def test_what_chat_applications_ask_for_beside_a_short_conversation_does_not_train(words):
+    assert kind(says("user", words)) is Kind.SIDE
+
+
 def test_the_open_messages_are_those_after_the_last_answer():
     assert read(HI, says("assistant", "a"), says("tool", "b"), HI).open == 2
     assert read(HI).open == 0
