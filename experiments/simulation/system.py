@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -143,16 +143,9 @@ async def simulation(
     folder, now, draws = Path(settings.model or ""), StepClock(), Random(seed)
     renderer = Renderer.load(folder)
     engine = LockstepEngine.load(folder, replace(settings.engine, prefix_cache_gib=0))
-    with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-simulation-")))
-        store = store_of_model(settings, home, folder)
-        stack.callback(store.close)
-        for name in (*sources, MEASURER) if sources else ():
-            store.add_key(name, ("chat", "teach", "reward"), hash_key(name), now=now())
+    with _home(settings, folder, sources, now) as (home, store):
         inline, versions = InlineStore(store), versions_of(home, folder)
         trainer = trainer_of(settings, home, folder)
-        stack.enter_context(versions.learning())
-        trainer.begin(now=now())
         client = _judge_client(settings, engine, renderer, program)
         gateway = Gateway(
             engine=engine,
@@ -163,23 +156,37 @@ async def simulation(
             now=now,
             entropy=draws.randbytes,
         )
-        try:
-            yield Simulation(
-                world=world,
-                seed=seed,
-                client=Client(app=GatewayApp(gateway), world=world),
-                store=store,
-                judge=_judge(settings, inline, weakened(client, world, wrong), now),
-                practice=_practice(settings, inline, engine, renderer, now, draws),
-                learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),
-                publisher=publishers_of(settings, engine, versions, inline)[0],
-                versions=versions,
-                engine=engine,
-                keyless=not sources,
-                publish_every=publish_every,
-            )
-        finally:
-            await engine.close()
+        with versions.learning():
+            trainer.begin(now=now())
+            try:
+                yield Simulation(
+                    world=world,
+                    seed=seed,
+                    client=Client(app=GatewayApp(gateway), world=world),
+                    store=store,
+                    judge=_judge(settings, inline, weakened(client, world, wrong), now),
+                    practice=_practice(settings, inline, engine, renderer, now, draws),
+                    learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),
+                    publisher=publishers_of(settings, engine, versions, inline)[0],
+                    versions=versions,
+                    engine=engine,
+                    keyless=not sources,
+                    publish_every=publish_every,
+                )
+            finally:
+                await engine.close()
+
+
+@contextmanager
+def _home(
+    settings: Settings, folder: Path, sources: Sequence[str], now: StepClock
+) -> Iterator[tuple[Path, Store]]:
+    """A home that is gone afterwards, and its store with a key for each source."""
+    with tempfile.TemporaryDirectory(prefix="afterwit-simulation-") as name:
+        with closing(store_of_model(settings, Path(name), folder)) as store:
+            for each in (*sources, MEASURER) if sources else ():
+                store.add_key(each, ("chat", "teach", "reward"), hash_key(each), now=now())
+            yield Path(name), store
 
 
 def _judge_client(
