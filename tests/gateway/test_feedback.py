@@ -94,6 +94,24 @@ async def test_a_hint_for_a_turn_that_has_trained_is_a_lesson_if_lessons_are_pra
     assert late["trains"] is False
 
 
+@pytest.mark.parametrize("review", ["flagged", "off"])
+async def test_a_doubtful_hint_for_a_turn_that_has_trained_is_no_lesson_unless_no_one_reviews(
+    gateway: Serving, review: str
+):
+    early = turn_id(1.0, bytes(10))
+
+    def trained(store: Store) -> None:
+        add_judged(store, early, Verdict(reward=1, source=Source.VOTES))
+        store.commit_version(a_version(1, [early]), now=2.0)
+        store.set_note("learn", f'{{"review": "{review}"}}')
+
+    await gateway.store.call(trained)
+    gateway.app.gateway.practises = True
+    answer = (await give(gateway, turn=early, hint="Never tell the user about other customers.")).json()
+    assert (answer["state"], answer["trains"]) == ("TRAINED", review == "off")
+    assert len(await gateway.store.call(lambda store: store.lessons())) == (review == "off")
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

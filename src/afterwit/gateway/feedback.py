@@ -14,11 +14,20 @@ from afterwit.errors import RequestError, StoreError, StoreUnavailable, TurnNotF
 from afterwit.gateway.auth import Caller, Permission, owner_of
 from afterwit.gateway.context import CALLER, STORE_WITHIN_S, Gateway
 from afterwit.gateway.endpoint import read_bytes, read_json
+from afterwit.learning.schedule import with_note
+from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
 from afterwit.store import Filter, Store
+<<<<<<< HEAD
 from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback
 from afterwit.vetting.own_words import fault_for_turn, fault_in_words, taught
+=======
+from afterwit.teaching.doubts import flags_of_feedback
+from afterwit.teaching.own_words import fault_for_turn, fault_in_words, taught
+from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
+from afterwit.verdict import Feedback, Flag, Review
+>>>>>>> fb4d4444 (Doubt hints for trained turns, and those the judge will not read)
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +74,8 @@ async def record_feedback(
     gateway: Gateway, caller: Caller, turn: str, feedback: Feedback
 ) -> tuple[State, bool]:
     """Record feedback on a turn of the caller's key, or of any for an admin; returns the turn's state, and
-    whether it learns from it: it is judged with it, or practised if it has trained already. Needs the scope
-    `reward` for a reward, a hint or a correction.
+    whether it learns from it: it is judged with it, or practised if it has trained already and the words are
+    not doubtful. Needs the scope `reward` for a reward, a hint or a correction.
 
     Raises 400 for words that cannot teach, 404 for an unknown turn, also for another key's, 503 while the
     store cannot take it, 500 if it refuses.
@@ -80,11 +89,16 @@ async def record_feedback(
             raise TurnNotFound(f"{caller.name!r} has no turn {turn}")
         return store.turn(turn).turn if feedback.teaches else None
 
+    flags: tuple[Flag, ...] = ()
+
     def record(store: Store) -> tuple[State, bool]:
         found, now = own(store), gateway.now()
+        rule = with_note(LearnerSettings(), store.note("learn")).teaching
+        doubtful = flags and rule.review is not Review.OFF
         with store.transaction():
             state, trains = store.feedback(turn, feedback, now=now)
-            if state is State.TRAINED and gateway.practises and isinstance(found, Turn):
+            practises = gateway.practises and isinstance(found, Turn) and found.kind is not Kind.PRACTICE
+            if state is State.TRAINED and practises and found is not None and not doubtful:
                 store.teach(found, taught(feedback)[0], now=now)
                 trains = True
         return state, trains
@@ -95,6 +109,7 @@ async def record_feedback(
         if found is not None:
             size = found.conversation.characters
             _refuse(await gateway.off_loop(size, lambda: fault_for_turn(feedback, found)))
+            flags = await gateway.off_loop(size, lambda: flags_of_feedback(feedback, found))
     state, trains = await _in_store(gateway, record)
     if trains:
         gateway.wake_judge()

@@ -101,11 +101,14 @@ class Verdicts:
         return await asyncio.to_thread(conclude, judged, [(call, answers[call]) for call in calls], rules)
 
     async def harmful(self, turn: str, hints: tuple[str, ...]) -> bool:
-        """Whether the judge finds that to follow these hints is harmful. False if it cannot answer now."""
+        """Whether the judge finds that to follow these hints is harmful, or will not read them, as one with a
+        filter of its own. False if it cannot answer now."""
         try:
             answer = await self.asked(harm_question(hints), seed_of(turn))
-        except (JudgeUnavailable, JudgeRefused):
+        except (JudgeUnavailable, QuestionTooLong):
             return False
+        except JudgeRefused:
+            return True
         return harm_found(answer)
 
     async def asked(self, messages: tuple[Message, ...], seed: int) -> Answer:

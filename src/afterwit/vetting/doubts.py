@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.judging.questions import JudgeView, view_of
-from afterwit.turn import Message, Turn
-from afterwit.verdict import Flag, NextState
+from afterwit.vetting.own_words import taught
+from afterwit.turn import Message, RecordedTurn, Turn
+from afterwit.verdict import Feedback, Flag, NextState
 
 _LINK = re.compile(
     r"\b(?:https?|ftp|wss?|data|javascript):[^\s\"'<>]{2,2000}|\bwww\.[^\s\"'<>]{3,2000}"
@@ -80,6 +81,12 @@ def hint_flags(hints: Sequence[str], view: JudgeView) -> tuple[Flag, ...]:
         if _news(_NAMED, _LINK.sub(" ", hint), by_anyone):
             found.add(Flag.UNRELATED)
     return tuple(flag for flag in Flag if flag in found)
+
+
+def flags_of_feedback(feedback: Feedback, turn: RecordedTurn) -> tuple[Flag, ...]:
+    """The flags of the hints that a person gives a turn."""
+    given = NextState(feedback=feedback)
+    return hint_flags(taught(feedback), view_of(turn.conversation, turn.message, given))
 
 
 def unplanted(hints: Iterable[str], turn: Turn, next_state: NextState) -> tuple[str, ...]:

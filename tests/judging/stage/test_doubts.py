@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from afterwit.errors import JudgeRefused
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
@@ -143,6 +144,13 @@ async def test_if_the_judge_cannot_say_whether_a_hint_is_harmful_the_flags_alone
     await house.judge.step()
     record = await house.record("t1")
     assert (record.state, record.flags, record.opd) == (State.JUDGED, (), True)
+
+
+async def test_a_hint_that_the_judge_refuses_to_read_waits_for_a_person(house):
+    house.client.harm = JudgeRefused("its filter")
+    await house.answered("t1")
+    await house.judge.step()
+    assert (await house.record("t1")).flags == (Flag.HARMFUL,)
 
 
 async def test_nothing_is_asked_of_a_hint_that_waits_anyhow_or_where_there_is_none(store):
