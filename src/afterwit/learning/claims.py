@@ -80,8 +80,10 @@ class Claims:
         return self._store.paused()
 
     def choose(self, *, drain: bool) -> NextBatch:
-        """The next batch of the turns that wait. Ends those that are too old to train."""
+        """The next batch of the turns that wait. Ends those that are too old to train, and answers with a
+        lesson that was taken back."""
         now = self._now()
+        self._store.end_unfounded(now=now)
         waiting = in_their_chains(self._store.waiting(now=now), self._versions.chains())
         if stale := [turn.turn for turn in waiting if is_stale(turn, self._settings, NOW)]:
             self.went_stale += self._store.skip(stale, Reason.STALE, now=now)

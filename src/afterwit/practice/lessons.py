@@ -63,6 +63,8 @@ class PracticeSettings:
 
 
 DAY_S = 86_400.0
+STAND = (Reason.STALE, Reason.NOT_SAMPLED_HERE)
+"""Ends of corrected turns that do not train, and whose lessons stand."""
 WINDOW = 8
 """The newest answers whose mean gap decides: two updates of `learner.batch`."""
 CLOSE = 1.0

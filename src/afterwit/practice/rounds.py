@@ -16,9 +16,10 @@ from typing import NamedTuple
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.learning.schedule import NOW, largest_share, next_of_all, with_note
 from afterwit.learning.settings import LearnerSettings
-from afterwit.lifecycle import Reason, State
+from afterwit.lifecycle import State
 from afterwit.practice.lessons import (
     DAY_S,
+    STAND,
     Lesson,
     PracticeSettings,
     Progress,
@@ -63,8 +64,6 @@ class Tested(NamedTuple):
 
 Known = Mapping[tuple[str, str], Tested]
 """(words of a lesson, approved turn) -> how they agree."""
-STAND = (Reason.STALE, Reason.NOT_SAMPLED_HERE)
-"""Ends of corrected turns that do not train, and whose lessons stand."""
 MOST_TOKENS = 2**20
 """Of an answer to a prompt that was recorded elsewhere, before the settings and the context cut it."""
 IDLE = "no correction waits to be practised"

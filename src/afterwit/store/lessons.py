@@ -9,7 +9,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Answer, Fresh, Lesson, Said, alike
+from afterwit.practice.lessons import STAND, Answer, Fresh, Lesson, Said, alike
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
@@ -28,6 +28,27 @@ TAUGHT = """
 """
 
 NEWEST_SAID = "(SELECT max(k.at) FROM taught k WHERE k.lesson = l.number AND k.prompt IS NULL)"
+
+GREATEST = (
+    "SELECT coalesce(max(number), 0) FROM (SELECT number FROM lessons UNION SELECT lesson FROM taught) n"
+)
+"""The greatest number of a lesson, also of one that is gone and was practised: none gets it again."""
+
+EXCLUDED = "session IN (SELECT session FROM excluded)"
+
+UNFOUNDED = f"""
+    state = 'JUDGED' AND kind = 'practice' AND (owner IS NULL OR lease_until <= ?) AND NOT EXISTS (
+        SELECT 1 FROM taught k JOIN lessons l ON l.number = k.lesson
+        WHERE k.seq = turns.seq AND l.dropped IS NULL AND (k.words IN ('', l.words) OR l.words IS NULL)
+        AND EXISTS (
+            SELECT 1 FROM taught s JOIN turns t ON t.seq = s.seq
+            WHERE s.lesson = k.lesson AND s.prompt IS NULL AND t.session NOT IN (SELECT session FROM excluded)
+            AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
+        )
+        AND NOT EXISTS (SELECT 1 FROM turns p WHERE p.id = k.prompt AND p.{EXCLUDED})
+    )
+"""
+"""Whether an answer waits for the learner with a lesson that does not teach any more in its words."""
 
 NOT_ASKED_AGAIN = (
     *(Reason.FORGOTTEN, Reason.EXCLUDED, Reason.HOLDS_SECRET, Reason.REVIEW_REFUSED),
@@ -52,13 +73,13 @@ class Lessons(Recording, Reading):
         lesson's number. A lesson that it carried before is left."""
         with self._db.transaction():
             self._db.hold(HELD)
-            seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
-            self._db.execute("DELETE FROM taught WHERE seq = ?", (seq,))
             adapter = adapter_of(turn)
             found = self._alike(adapter, turn.source, words)
             if found is None:
-                self._db.insert("lessons", {"adapter": adapter, "source": turn.source})
-                found = int(self._db.value("SELECT max(number) FROM lessons"))
+                found = 1 + int(self._db.value(GREATEST))
+                self._db.insert("lessons", {"number": found, "adapter": adapter, "source": turn.source})
+            seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
+            self._db.execute("DELETE FROM taught WHERE seq = ?", (seq,))
             self._carry(seq, found, turn, words, now=now)
             self._db.execute(UNSAID)
         return found
@@ -66,10 +87,11 @@ class Lessons(Recording, Reading):
     def _alike(self, adapter: str, source: str, words: str) -> int | None:
         """A person's edit or any of a lesson's turns may have the words."""
         rows = self._db.rows(
-            "SELECT l.number, coalesce(l.words, k.words) AS words FROM lessons l"
-            " JOIN taught k ON k.lesson = l.number AND k.prompt IS NULL"
-            " WHERE l.adapter = ? AND l.source = ? ORDER BY l.number",
-            (adapter, source),
+            "SELECT number, l.words FROM lessons l WHERE l.words IS NOT NULL AND adapter = ? AND source = ?"
+            " UNION SELECT number, k.words FROM lessons l"
+            " JOIN taught k ON k.lesson = number AND prompt IS NULL WHERE adapter = ? AND source = ?"
+            " ORDER BY number",
+            (adapter, source, adapter, source),
         )
         return next((row["number"] for row in rows if alike(words, row["words"])), None)
 
@@ -80,11 +102,17 @@ class Lessons(Recording, Reading):
             if self._db.execute(sql, (turn,)):
                 self._db.execute(UNSAID)
 
-    def lessons(self, *, said_since: float = 0.0, adapter: str | None = None) -> list[Lesson]:
-        """The lessons last given since then, oldest first, of all adapters or of one."""
-        only, named = ("", ()) if adapter is None else (" AND l.adapter = ?", (adapter,))
+    def lessons(
+        self, *, said_since: float = 0.0, adapter: str | None = None, number: int | None = None
+    ) -> list[Lesson]:
+        """The lessons last given since then, oldest first: all, those of one adapter, or the one of a
+        number."""
+        named = {"adapter": adapter, "number": number}
+        wanted = {name: value for name, value in named.items() if value is not None}
+        only = "".join(f" AND l.{name} = ?" for name in wanted)
         rows = self._db.rows(
-            f"SELECT * FROM lessons l WHERE {NEWEST_SAID} >= ?{only} ORDER BY number", (said_since, *named)
+            f"SELECT * FROM lessons l WHERE {NEWEST_SAID} >= ?{only} ORDER BY number",
+            (said_since, *wanted.values()),
         )
         numbers = [row["number"] for row in rows]
         taught = self._grouped(TAUGHT.format(marks(len(numbers))), numbers, "lesson")
@@ -92,8 +120,7 @@ class Lessons(Recording, Reading):
 
     def lesson(self, number: int) -> Lesson:
         """Raises SettingError if there is none of this number."""
-        found = [each for each in self.lessons() if each.number == number]
-        if not found:
+        if not (found := self.lessons(number=number)):
             raise SettingError(f"there is no lesson {number}: `afterwit lessons` lists them")
         return found[0]
 
@@ -115,6 +142,15 @@ class Lessons(Recording, Reading):
             self.lesson(number)
             changes = ", ".join(f"{name} = ?" for name in columns)
             self._db.execute(f"UPDATE lessons SET {changes} WHERE number = ?", (*columns.values(), number))
+
+    def end_unfounded(self, *, now: float) -> int:
+        """End the waiting answers whose lesson is gone, dropped or in other words now, whose corrections were
+        all taken back, or whose prompt's session is excluded; returns how many."""
+        with self._db.transaction():
+            found = self._states(UNFOUNDED, (now, *STAND))
+            for current in found:
+                self._move(current, State.SKIPPED, now, Reason.REVERTED)
+        return len(found)
 
     def prompts(self, lesson: Lesson, *, limit: int) -> list[tuple[int, str, str, Message]]:
         """The newest turns of a lesson's source and adapter whose prompts may be asked again, or of
@@ -146,12 +182,16 @@ class Lessons(Recording, Reading):
         nothing.
 
         False, and nothing is stored, if another process practised the lesson since it was read, or it was
-        dropped, edited or forgotten.
+        dropped, edited, restricted or forgotten, or a prompt was forgotten or excluded.
         """
+        prompts, sessions = [each.prompt for each in answers], {each.turn.session for each in answers}
         with self._db.transaction():
             self._db.hold(HELD)
-            present = next((each for each in self.lessons() if each.number == lesson.number), None)
-            if present is None or _seen(present) != _seen(lesson):
+            present = self.lessons(number=lesson.number)
+            if not present or _seen(present[0]) != _seen(lesson):
+                return False
+            gone = f"id IN ({marks(len(prompts))}) AND (reason = ? OR {EXCLUDED})"
+            if self.excluded() & sessions or self._states(gone, (*prompts, Reason.FORGOTTEN)):
                 return False
             for answer in answers:
                 self._practise(lesson.number, words, answer, now=now)
@@ -189,7 +229,8 @@ class Lessons(Recording, Reading):
 
 def _seen(lesson: Lesson) -> tuple[Any, ...]:
     """The state that must not change between sampling and storing practised answers."""
-    return lesson.words, lesson.dropped, lesson.newest, len(lesson.answers), len(lesson.along)
+    said = [(each.turn, each.at) for each in lesson.said]
+    return lesson.words, lesson.dropped, lesson.scope, said, len(lesson.answers), len(lesson.along)
 
 
 def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:

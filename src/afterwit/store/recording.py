@@ -344,6 +344,8 @@ class Recording(ParentLookup):
             return self._next_state_changed(current, now), current.takes_next_state(now)
 
     def _next_state_changed(self, current: TurnState, now: float) -> State:
+        if current.kind is Kind.PRACTICE:  # it has its verdict already
+            return current.state
         if current.state is not State.ANSWERED and current.takes_next_state(now):
             return self._move(current, State.ANSWERED, now, revised=True)
         self._db.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (current.seq,))

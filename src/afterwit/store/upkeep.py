@@ -27,10 +27,19 @@ CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes", "t
 UNSAID = "DELETE FROM lessons WHERE number NOT IN (SELECT lesson FROM taught WHERE prompt IS NULL)"
 """Removes the lessons that no turn carries."""
 
+UNTRAINED = "(prompt IS NULL OR seq NOT IN (SELECT t.seq FROM turns t JOIN trained ON turn = t.id))"
+"""Rows of `taught` that retention removes. The others name what the weights learned of a lesson, so that it
+can be unlearned; UNWORDED leaves no words of theirs once the lesson is gone."""
+
+UNWORDED = """
+    UPDATE taught SET words = '' WHERE words <> '' AND lesson NOT IN (SELECT number FROM lessons)
+    AND seq NOT IN (SELECT seq FROM contents)
+"""
+
 OF_SESSION = """
     (session = ? OR id IN (
-        SELECT t.id FROM taught k JOIN turns t USING (seq) JOIN turns p ON p.id = k.prompt
-        WHERE p.session = ? OR 'lesson:' || k.lesson = ?
+        SELECT t.id FROM taught k JOIN turns t USING (seq) LEFT JOIN turns p ON p.id = k.prompt
+        WHERE p.session = ? OR (k.prompt IS NOT NULL AND 'lesson:' || k.lesson = ?)
     ))
 """
 """Whether a turn is of a session, or practised on one of its prompts. `lesson:NUMBER`, in place of a session,
@@ -269,14 +278,17 @@ class Orders(Part):
         self.cancel_forgetting(session)
         return held
 
-    def _delete_contents(self, seqs: Sequence[int]) -> int:
-        """Delete all that CONTENT_TABLES hold of these turns; returns how many had content."""
+    def _delete_contents(self, seqs: Sequence[int], *, taught: str = "TRUE") -> int:
+        """Delete all that CONTENT_TABLES hold of these turns, of `taught` the rows for which this holds;
+        returns how many turns had content."""
         here = marks(len(seqs))
         held = self._db.value(f"SELECT count(*) FROM contents WHERE seq IN ({here})", seqs)
         detach(self._db, seqs)
         for table in CONTENT_TABLES:
-            self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
-        self._db.execute(UNSAID)
+            only = taught if table == "taught" else "TRUE"
+            self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here}) AND {only}", seqs)
+        if self._db.execute(UNSAID):
+            self._db.execute(UNWORDED)
         return int(held)
 
 
@@ -366,7 +378,7 @@ class Upkeep(Orders):
                 seqs = [row["seq"] for row in self._db.rows(ended, values)]
                 if not seqs:
                     break
-                self._delete_contents(seqs)
+                self._delete_contents(seqs, taught=UNTRAINED)
                 self._db.execute(
                     f"DELETE FROM turns WHERE seq IN ({marks(len(seqs))})"
                     " AND id NOT IN (SELECT turn FROM trained)",

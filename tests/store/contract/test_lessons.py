@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
 from afterwit.verdict import Feedback, Source
-from afterwit.version import Effect
+from afterwit.version import Effect, Origin
 from tests.store.examples import a_version, add, add_judged
 
 WORDS = "Keep the answer short."
@@ -117,6 +118,88 @@ def test_the_same_practice_is_stored_once_and_none_for_a_lesson_that_changed(sto
         store.change_lesson(number + 1, dropped=6.0)
 
 
+def test_a_turn_that_is_given_its_lesson_again_keeps_it_and_what_a_person_ordered(store: Store) -> None:
+    number = corrected(store, "a")
+    practised(store, store.lesson(number), ("p1", "a"))
+    store.change_lesson(number, words="Be brief.", dropped=6.0)
+    assert corrected(store, "b", session="b", now=7.0) == number  # the words before the edit
+    for words in (WORDS, "Be brief."):
+        assert store.teach(store.turn("a").turn, words, now=8.0) == number
+    assert store.lesson(number).dropped == 6.0
+    assert [each.turn for each in store.lesson(number).answers] == ["p1"]
+
+
+def test_no_lesson_gets_the_answers_of_one_that_is_gone(store: Store) -> None:
+    number = corrected(store, "a")
+    practised(store, store.lesson(number), ("p1", "a"))
+    store.untaught("a")
+    other = corrected(store, "b", "Greet the person.", session="b")
+    assert (store.lesson(other).answers, store.turn_ids(f"lesson:{other}")) == ((), ())
+
+
+TAKEN_BACK: dict[str, Callable[[Store, int], object]] = {
+    "gone": lambda store, number: store.untaught("a"),
+    "dropped": lambda store, number: store.change_lesson(number, dropped=6.0),
+    "edited": lambda store, number: store.change_lesson(number, words="Be brief."),
+    "refused": lambda store, number: store.review(["a"], accept=False, now=6.0),
+    "excluded": lambda store, number: store.exclude("other", now=6.0),
+}
+
+
+@pytest.mark.parametrize("how", TAKEN_BACK)
+def test_answers_with_a_lesson_that_was_taken_back_wait_no_more(store: Store, how: str) -> None:
+    number = corrected(store, "a")
+    add(store, "b", session="other")
+    practised(store, store.lesson(number), ("p1", "b"))
+    store.skip(["p1"], Reason.HELD_BACK, now=5.5)
+    TAKEN_BACK[how](store, number)
+    store.requeue(["p1"], now=7.0)
+    store.end_unfounded(now=8.0)
+    assert store.turn("p1").state is State.SKIPPED
+
+
+def test_answers_with_a_lesson_that_stands_or_that_a_learner_holds_wait_on(store: Store) -> None:
+    number = corrected(store, "a")
+    practised(store, store.lesson(number), ("p1", "a"), ("p2", "a"))
+    assert store.end_unfounded(now=6.0) == 0
+    (held,) = [row.seq for row in store.waiting(now=6.0) if row.turn == "p1"]
+    store.claim("learn", owner="learner", limit=1, lease_s=9.0, now=6.0, only=[held])
+    store.change_lesson(number, dropped=6.0)
+    assert store.end_unfounded(now=7.0) == 1
+    assert store.turn("p1").state is State.JUDGED
+
+
+def test_a_rollback_that_takes_the_corrections_back_ends_the_waiting_answers_too(store: Store) -> None:
+    number = corrected(store, "a")
+    store.commit_version(a_version(1, ["a"]), now=2.0)
+    practised(store, store.lesson(number), ("p1", "a"))
+    rollback = a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,))
+    store.commit_version(rollback, now=6.0)
+    store.end_unfounded(now=7.0)
+    assert store.turn("p1").reason is Reason.REVERTED
+
+
+MEANWHILE: dict[str, Callable[[Store, int], object]] = {
+    "the prompt was forgotten": lambda store, number: store.forget("other", now=4.0),
+    "the prompt was excluded": lambda store, number: store.exclude("other", now=4.0),
+    "a correction was forgotten": lambda store, number: store.forget("early", now=4.0),
+    "its session was excluded": lambda store, number: store.exclude("session", now=4.0),
+    "the lesson was restricted": lambda store, number: store.change_lesson(number, scope="key/agent"),
+}
+
+
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_nothing_is_stored_that_was_sampled_before(store: Store, what: str) -> None:
+    corrected(store, "early", session="early")
+    number = corrected(store, "a", now=2.0)
+    add(store, "b", session="other")
+    seen = store.lesson(number)
+    turn = replace(store.turn("b").sampled_turn, id="p1", session="session", kind=Kind.PRACTICE, parent=None)
+    MEANWHILE[what](store, number)
+    assert not store.practised(seen, WORDS, [Fresh(turn, "b")], now=5.0)
+    assert "p1" not in store.scopes(["p1"])
+
+
 def test_what_went_along_is_no_answer_to_the_lesson_and_is_forgotten_with_it(store: Store) -> None:
     number = corrected(store, "a", session="mine")
     add(store, "b", session="other")
@@ -202,10 +285,25 @@ def test_old_practice_and_old_lessons_are_removed_with_their_turns(store: Store)
     assert store.lessons() == []
 
 
+def test_what_retention_removed_can_still_be_unlearned_while_the_lesson_is_there(store: Store) -> None:
+    number = two_sessions(store)
+    store.skip(["b"], Reason.STALE, now=9.0)  # only p2's prompt has not trained
+    store.commit_version(a_version(1, ["p1", "p2"]), now=9.0)
+    store.prune(now=20.0, max_age_s=10.0, max_bytes=None)
+    assert store.turn_ids(f"lesson:{number}") == ("p1", "p2")
+    assert [each.turn for each in store.lesson(number).answers] == ["p1", "p2"]
+    store.forget(f"lesson:{number}", now=21.0)
+    assert store.lesson(number).answers == ()
+
+
 def test_feedback_on_a_practised_answer_is_recorded_and_changes_nothing(store: Store) -> None:
     number = corrected(store, "a")
     practised(store, store.lesson(number), ("p1", "a"))
     assert store.feedback("p1", Feedback(reward=1), now=6.0) == (State.JUDGED, False)
+    store.claim("learn", owner="learner", limit=2, lease_s=60.0, now=7.0)
+    store.feedback("p1", Feedback(reward=-1), now=7.5)
+    store.release(["p1"], owner="learner", now=8.0)
+    assert store.turn("p1").state is State.JUDGED  # the judge never gets it
 
 
 def test_a_copy_holds_the_lessons(store: Store, tmp_path: Path) -> None:
