@@ -33,6 +33,7 @@ from afterwit.practice.lessons import (
 )
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import in_hours, times_of_day
+from afterwit.vetting.own_words import demonstration
 
 SHORT = "Keep the answer short."
 
@@ -68,6 +69,23 @@ def lesson(*answers: Answer, number: int = 1, **changes: Any) -> Lesson:
         ("Use metric units.", "Use imperial units.", False),
         ("Keep it short.", "Greet the person by name.", False),
         ("Keep it short.", "Too long, shorter please.", False),
+        (
+            "Write much longer answers about code, with examples.",
+            "Write much shorter answers about code, with examples.",
+            False,
+        ),
+        (
+            "Antworte in kurzen klaren Sätzen auf Deutsch, mit Beispielen.",
+            "Antworte nicht in kurzen klaren Sätzen auf Deutsch, mit Beispielen.",
+            False,
+        ),
+        (
+            "Réponds toujours avec des listes courtes et claires, mon ami.",
+            "Réponds toujours sans des listes courtes et claires, mon ami.",
+            False,
+        ),
+        (demonstration("It is in b.txt. " * 40), demonstration("It is in b.txt. " * 40), True),
+        (demonstration("It is in b.txt. " * 40), demonstration("It is in b.txt. " * 40 + "Or not."), False),
     ],
 )
 def test_hints_with_most_words_in_common_are_one_lesson(one: str, other: str, are: bool) -> None:
@@ -93,6 +111,7 @@ OTHERS = ["What is a monad?", "Explain the tides.", "Who wrote this song?"]
         ("The brush is Oscar's.", "Whose brush is it?", True),
         ("The flight leaves at 14:30.", "When does it leave?", True),
         ("Boil the eggs for longer.", "How do I boil eggs?", True),
+        ("Explain it in plain words, step by step. " * 14 + "Oscar's brush is red.", "Explain it.", True),
     ],
 )
 def test_a_hint_that_names_its_own_case_is_not_spread(hint: str, request_: str, is_case: bool) -> None:

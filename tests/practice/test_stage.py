@@ -20,7 +20,7 @@ from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, Spoils, standing
-from afterwit.practice.rounds import PER_PROMPT, Round, next_round, untaught
+from afterwit.practice.rounds import PER_PROMPT, SPREAD_OVER, Round, _prompts, next_round, untaught
 from afterwit.practice.stage import Practice, with_lessons
 from afterwit.practice.table import restrict
 from afterwit.promotion.episodes import Event, EventKind
@@ -113,6 +113,30 @@ def test_a_lesson_that_names_its_case_practises_its_own_prompt_alone(store: Stor
     assert asked(store) == ["moon"] * 3
     store.change_lesson(store.lessons()[0].number, general=True)  # a person knows better
     assert asked(store) == ["moon", "snow", "rain"]
+
+
+def test_a_lesson_is_spread_only_in_words_that_name_no_case(store: Store) -> None:
+    recorded(store, "tea", "rain", "snow")
+    words = "Write every answer step by step in plain simple words"
+    correct(store, "moon", f"{words}.")
+    correct(store, "sun", f"{words}, Oscar.", now=NOW + 1)
+    (lesson,) = store.lessons()
+    assert asked(store, now=NOW + 2) == ["sun", "moon"]
+    assert untaught(store, "shared", "key/agent", ReviewRule(), now=NOW + 2) == []
+    store.review(["sun"], accept=False, now=NOW + 2)
+    assert asked(store, now=NOW + 3) == ["moon", "snow", "rain"]
+    assert untaught(store, "shared", "key/agent", ReviewRule(), now=NOW + 3) == [lesson.words]
+
+
+def test_a_lesson_that_is_given_again_and_again_is_spread_over_no_more_prompts(store: Store) -> None:
+    for number in range(SPREAD_OVER + 5):
+        correct(store, f"moon{number}", now=NOW + number)
+    store.commit_version(a_version(1, [turn.turn.id for turn in store.turns()]), now=NOW)
+    recorded(store, "tea")
+    (lesson,) = store.lessons()
+    found = _prompts(store, lesson, lesson.said, ())
+    assert found is not None
+    assert list(found.asked) == [f"moon{number}" for number in range(SPREAD_OVER + 4, 4, -1)]
 
 
 def test_prompts_are_of_the_same_action_source_and_adapter_and_may_teach(store: Store) -> None:

@@ -235,7 +235,7 @@ lessons_app = typer.Typer(
     cls=Group,
     invoke_without_command=True,
 )
-Number = Annotated[int, typer.Argument(help="A lesson's number.")]
+Number = Annotated[int, typer.Argument(min=0, max=2**63 - 1, help="A lesson's number.")]
 
 
 @lessons_app.callback()

@@ -18,16 +18,10 @@ from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
 from afterwit.store import Filter, Store
-<<<<<<< HEAD
-from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
-from afterwit.verdict import Feedback
-from afterwit.vetting.own_words import fault_for_turn, fault_in_words, taught
-=======
-from afterwit.teaching.doubts import flags_of_feedback
-from afterwit.teaching.own_words import fault_for_turn, fault_in_words, taught
 from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback, Flag, Review
->>>>>>> fb4d4444 (Doubt hints for trained turns, and those the judge will not read)
+from afterwit.vetting.doubts import flags_of_feedback
+from afterwit.vetting.own_words import fault_for_turn, fault_in_words, taught
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import at_least, below, within
 from afterwit.turn import SHARED, Turn
 from afterwit.verdict import Flag
-from afterwit.vetting.own_words import holds_value, is_demonstration
+from afterwit.vetting.own_words import MOST_HINT, holds_value, is_demonstration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,11 @@ _FILLER = re.compile(
     r"(?:an?|and|answers?|are|as|at|be|by|can|do|for|from|i|in|is|its?|just|m[ey]|o[fnr]|please|reply|responses?"
     r"|should|so|that|the|their|them|then|there|these|they|this|to|was|were|will|with|would|your?)\Z"
 )
-_NEGATION = re.compile(r"(?:not?|never|without|don't|doesn't|avoid|stop|less|fewer)\Z")
+_OPPOSITE = re.compile(
+    r"(?:not?|never|without|don't|doesn't|avoid|stop|less|fewer|shorter|longer|nicht|nie|keine?[nmrs]?|ohne"
+    r"|weniger|kürzer\w*|länger\w*|ne|n'\w+|pas|jamais|sans|moins|nunca|jamás|sin|menos|non|mai|senza|meno)\Z"
+)
+"""Words that one of two opposite hints has."""
 
 
 class Progress(StrEnum):
@@ -289,7 +293,10 @@ def alike(one: str, other: str) -> bool:
     """Whether two hints ask for the same: equal words, or most of the longer one's words in both.
 
     Numbers and negations must agree: "at most 2 sentences" is not "at most 9", nor "use lists" "no lists".
+    An example of a good answer is like itself alone.
     """
+    if is_demonstration(one) or is_demonstration(other):
+        return one == other
     words, others = _content(one), _content(other)
     if words == others:
         return True
@@ -304,7 +311,7 @@ def names_a_case(words: str, request: str, requests: Sequence[str]) -> bool:
     It shows an answer, or names a value (a name, a number, an address), or a word of its own `request` that
     none of the other `requests` has.
     """
-    if is_demonstration(words) or holds_value(words[:MOST_COMPARED]):
+    if is_demonstration(words) or holds_value(words[:MOST_HINT]):
         return True
     if len(requests) < OTHERS:
         return False
@@ -366,4 +373,4 @@ def _content(words: str) -> frozenset[str]:
 
 def _strict(words: Collection[str]) -> frozenset[str]:
     """The words that similar hints must share."""
-    return frozenset(word for word in words if _NEGATION.match(word) or any(map(str.isdigit, word)))
+    return frozenset(word for word in words if _OPPOSITE.match(word) or any(map(str.isdigit, word)))

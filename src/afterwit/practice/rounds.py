@@ -120,16 +120,19 @@ def next_round(
     `without`: turns whose prompts cannot be answered. `recorded_only`: number and words of lessons without
     synthetic requests. `known`: tests so far; None: there can be none.
     """
-    lessons = store.lessons(said_since=now - PRACTISED_FOR_S)
-    if not lessons:
-        return IDLE
     learner = with_note(learner, store.note("learn"))
     if (rest := _rest(store, settings, learner, now=now)) is not None:
         return rest
+    if not (lessons := store.lessons(said_since=now - PRACTISED_FOR_S)):
+        return IDLE
     rules = _Rules(settings, learner, now, without, recorded_only, known)
-    facts = _Facts(
-        store.waiting(now=now), store.excluded(), frozenset(store.paused_adapters()), _silent(store)
-    )
+    resting = {
+        adapter: reason
+        for adapter in {lesson.adapter for lesson in lessons}
+        if (reason := rests_all(store.events(adapter), now=now))
+    }
+    paused = dict.fromkeys(store.paused_adapters(), "paused")
+    facts = _Facts(store.waiting(now=now), store.excluded(), paused | resting, _silent(store))
     why = Counter[str]()
     for lesson in in_turn(lessons):
         found = _round_of(store, lesson, rules, facts)
@@ -148,7 +151,7 @@ def _rest(store: Store, settings: PracticeSettings, learner: LearnerSettings, *,
         return "rests while learning is paused"
     if store.in_update(now=now):
         return "waits for the update that is under way"
-    if store.practised_since(now - DAY_S) >= settings.a_day * learner.batch:
+    if store.practised_since(now - DAY_S, until=now) >= settings.a_day * learner.batch:
         return f"practised enough for a day ({counted(settings.a_day, 'update')})"
     return None
 
@@ -169,7 +172,8 @@ class _Facts(NamedTuple):
 
     waiting: Sequence[Waiting]
     excluded: frozenset[str]
-    paused: frozenset[str]
+    resting: Mapping[str, str]
+    """Why an adapter practises nothing now, by its name."""
     silent: frozenset[str]
     """The keys that may not teach, or not any more."""
 
@@ -177,16 +181,11 @@ class _Facts(NamedTuple):
 def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Round | Test | str:
     """The round of one lesson, its test if that comes first, or why it is not practised now."""
     settings, learner, now, without, recorded_only, known = rules
-    if reason := rests_all(store.events(lesson.adapter), now=now):
+    if (reason := facts.resting.get(lesson.adapter)) is not None:
         return reason
     if reason := rests(lesson, now=now, most=settings.updates * learner.batch):
         return reason
-    usable = [said for said in lesson.said if said.session not in facts.excluded]
-    usable = [
-        said for said in usable if may_teach(said, learner.teaching) and lesson.practised_on(said.scope)
-    ]
-    if lesson.adapter in facts.paused:
-        return "paused"
+    usable = _usable(lesson, learner.teaching, facts.excluded)
     if lesson.source in facts.silent:
         return "its key may not teach"
     if not usable:
@@ -226,11 +225,20 @@ def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: f
         return []
     excluded = store.excluded()
     return [
-        lesson.words
+        lesson.words_of(said[-1])
         for lesson in sorted(own, key=lambda each: (-each.newest, each.number))
         if standing(lesson).progress in (Progress.PRACTISING, Progress.SETTLED)
-        and (lesson.general or not names_a_case(lesson.words, "", ()))
-        and any(said.session not in excluded and may_teach(said, rule) for said in lesson.said)
+        and (said := _usable(lesson, rule, excluded))
+        and (lesson.general or not names_a_case(lesson.words_of(said[-1]), "", ()))
+    ]
+
+
+def _usable(lesson: Lesson, rule: ReviewRule, excluded: Collection[str]) -> list[Said]:
+    """The corrections of a lesson that may be practised, oldest first."""
+    return [
+        said
+        for said in lesson.said
+        if said.session not in excluded and may_teach(said, rule) and lesson.practised_on(said.scope)
     ]
 
 
@@ -312,7 +320,7 @@ def _prompts(
 ) -> _Prompts | None:
     """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
     sessions if the lesson is general: of each session the first one. None: its turns are gone."""
-    own = dict.fromkeys(said.turn for said in reversed(usable))
+    own = [said.turn for said in usable[: -SPREAD_OVER - 1 : -1]]
     found = {turn: _to_ask(record.turn) for turn in own if (record := store.find(turn)) is not None}
     if not found:
         return None
@@ -324,7 +332,7 @@ def _prompts(
             others[session] = seq
     records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
     asked_too = [_to_ask(record.turn) for record in records]
-    general = is_general(lesson, found.values(), asked_too)
+    general = is_general(lesson, lesson.words_of(usable[-1]), found.values(), asked_too)
     if general:
         found |= {turn.id: turn for turn in asked_too}
     often = Counter(answer.prompt for answer in lesson.sampled_since(lesson.newest))
@@ -346,12 +354,13 @@ def _to_ask(turn: RecordedTurn) -> Turn:
     return Turn(**known, prompt_ids=(), sampling=Sampling(max_tokens=MOST_TOKENS), sampled=nothing)
 
 
-def is_general(lesson: Lesson, own: Collection[Turn], others: Sequence[Turn]) -> bool:
-    """Whether a lesson may be practised on other prompts: a person accepted it, or it names no case."""
+def is_general(lesson: Lesson, words: str, own: Collection[Turn], others: Sequence[Turn]) -> bool:
+    """Whether a lesson may be practised in these words on other prompts: a person accepted it, or they name
+    no case."""
     if lesson.general is not None or lesson.spoils is not None:
         return lesson.general is True
     requests = [request_of(turn) for turn in others]
-    return not any(names_a_case(lesson.words, request_of(turn), requests) for turn in own)
+    return not any(names_a_case(words, request_of(turn), requests) for turn in own)
 
 
 def request_of(turn: Turn) -> str:

@@ -39,6 +39,9 @@ from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 STAGE: Literal["practice"] = "practice"
 POLL_S = 1.0
 """Seconds between two looks at the store."""
+LOOKS = 10
+"""How many times as long as its look at the store took the stage rests, if nothing is due: requests wait
+while it looks, a second for a thousand lessons."""
 MOST_KNOWN = 4096
 """Tests that are remembered; after that all are made again."""
 WORDS_TOLD = 60
@@ -74,6 +77,8 @@ class Practice:
         self._recorded_only: set[tuple[int, str]] = set()
         """Number and words of lessons without synthetic requests: of those that name a case, or if the model
         writes none."""
+        self._looked_s = 0.0
+        """Seconds that the last look at the store took."""
         self.doing = IDLE
         """In a sentence, for the status."""
 
@@ -84,6 +89,8 @@ class Practice:
         async def step() -> bool:
             busy = await self.step()
             await health.healthy()
+            if not busy:
+                await signals.rest(LOOKS * self._looked_s)
             return busy
 
         back_off = BackOff(base_s=POLL_S, max_s=60.0)
@@ -97,6 +104,7 @@ class Practice:
         """
         now, refused, recorded_only = self._now(), frozenset(self._refused), frozenset(self._recorded_only)
         known = self._known if self._base_teaches else None
+        began = time.monotonic()
         found = await self._store.call(
             lambda store: next_round(
                 store,
@@ -108,6 +116,7 @@ class Practice:
                 known=known,
             )
         )
+        self._looked_s = time.monotonic() - began
         if isinstance(found, Test):
             return await self._test(found)
         if isinstance(found, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, nextafter
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
 from afterwit.store.rows import content_columns, first_columns, read, unpack_message
-from afterwit.store.upkeep import UNSAID
+from afterwit.store.upkeep import UNSAID, Orders
 from afterwit.turn import Message, RecordedTurn, Turn, adapter_of, source_of
 from afterwit.verdict import Source
 
@@ -65,7 +66,7 @@ PROMPTS = f"""
 """
 
 
-class Lessons(Recording, Reading):
+class Lessons(Recording, Reading, Orders):
     """Written in the judge's transaction, by practice and by people."""
 
     def teach(self, turn: RecordedTurn, words: str, *, now: float) -> int:
@@ -173,9 +174,10 @@ class Lessons(Recording, Reading):
         sql = "SELECT coalesce(max(number), 0) FROM versions WHERE adapter = ?"
         return int(self._db.value(sql, (adapter,)))
 
-    def practised_since(self, at: float) -> int:
-        """How many answers were sampled for practice since then."""
-        return int(self._db.value("SELECT count(*) FROM taught WHERE prompt IS NOT NULL AND at > ?", (at,)))
+    def practised_since(self, at: float, *, until: float) -> int:
+        """How many answers were sampled for practice between these times."""
+        sql = "SELECT count(*) FROM taught WHERE prompt IS NOT NULL AND at > ? AND at <= ?"
+        return int(self._db.value(sql, (at, until)))
 
     def practised(self, lesson: Lesson, words: str, answers: Sequence[Fresh], *, now: float) -> bool:
         """Store answers; those without a reason wait for the learner with the words as their hint. All or
@@ -193,11 +195,12 @@ class Lessons(Recording, Reading):
             gone = f"id IN ({marks(len(prompts))}) AND (reason = ? OR {EXCLUDED})"
             if self.excluded() & sessions or self._states(gone, (*prompts, Reason.FORGOTTEN)):
                 return False
+            at = max(now, nextafter(lesson.newest, inf))  # later also if the clock was set back
             for answer in answers:
-                self._practise(lesson.number, words, answer, now=now)
+                self._practise(lesson.number, words, answer, at=at, now=now)
         return True
 
-    def _practise(self, lesson: int, words: str, answer: Fresh, *, now: float) -> None:
+    def _practise(self, lesson: int, words: str, answer: Fresh, *, at: float, now: float) -> None:
         """No hash finds it, so it is never a parent."""
         turn, prompt, reason, gap, along, reward = answer
         words = "" if along else words
@@ -205,7 +208,7 @@ class Lessons(Recording, Reading):
         columns |= {"prompt_hash": b"", "full_hash": b"", "depth": 0, "full_depth": 0, "delivered": 1}
         self._writer.add(columns, content_columns(turn), parent=prompt)
         seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
-        self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=now)
+        self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=at)
         verdict = {"reward": reward, "source": Source.LESSON, "hints": orjson.dumps([words]), "hinted": True}
         self._db.insert(
             "verdicts", {"seq": seq, **verdict, "rl": reward != 0, "opd": True, "revision": 0, "at": now}

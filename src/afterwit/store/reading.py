@@ -41,7 +41,7 @@ VOTES = f"""
     FROM verdicts v JOIN turns t USING (seq)
     WHERE {{kind}} AND t.adapter = ? {{only}} AND coalesce(v.review, '') <> '{REFUSED}'
     AND (v.flags IS NULL OR v.flags NOT LIKE '%contradict%' OR v.review = '{ACCEPTED}')
-    AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
+    AND t.kind <> 'practice' AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
 """
 """`contradict` is in the flags of both a person's word and a failed call that contradict others."""
 

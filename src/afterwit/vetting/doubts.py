@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.judging.questions import JudgeView, view_of
-from afterwit.vetting.own_words import taught
 from afterwit.turn import Message, RecordedTurn, Turn
 from afterwit.verdict import Feedback, Flag, NextState
+from afterwit.vetting.own_words import taught
 
 _LINK = re.compile(
     r"\b(?:https?|ftp|wss?|data|javascript):[^\s\"'<>]{2,2000}|\bwww\.[^\s\"'<>]{3,2000}"

@@ -74,7 +74,7 @@ def test_a_practised_answer_waits_for_the_learner_with_the_lesson_as_its_only_hi
     assert (record.verdict.reward, record.verdict.source) == (0, Source.LESSON)
     assert (record.verdict.hints, record.rl, record.opd) == ((WORDS,), False, True)
     assert [each.turn for each in store.waiting(now=9.0)] == ["a", "p1", "p2"]
-    assert store.practised_since(4.0) == 2
+    assert store.practised_since(4.0, until=5.0) == 2
     assert [each.prompt for each in store.lesson(number).answers] == ["a", "a"]
 
 
@@ -222,6 +222,13 @@ def test_whose_approved_turns_a_lesson_contradicts_is_kept(store: Store) -> None
     assert store.lesson(number).spoils is Spoils.OTHERS
 
 
+def test_answers_count_as_given_after_the_correction_though_the_clock_was_set_back(store: Store) -> None:
+    number = corrected(store, "a", now=1_000.0)
+    assert practised(store, store.lesson(number), ("p1", "a"), now=5.0)
+    assert [each.turn for each in store.lesson(number).since(1_000.0)] == ["p1"]
+    assert store.practised_since(4.0, until=5.0) == 0  # nor is it one of every day until then
+
+
 def test_an_update_leaves_the_gap_of_the_whole_answer(store: Store) -> None:
     number = corrected(store, "a")
     practised(store, store.lesson(number), ("p1", "a"))
@@ -312,3 +319,11 @@ def test_a_copy_holds_the_lessons(store: Store, tmp_path: Path) -> None:
     copy = SqliteStore.open(tmp_path / "copy.db", fingerprint=None)
     assert copy.lessons() == store.lessons() != []
     copy.close()
+
+
+def test_practice_votes_on_nothing(store: Store) -> None:
+    number = corrected(store, "a")
+    lesson = store.lesson(number)
+    turn = replace(store.turn("a").sampled_turn, id="p1", kind=Kind.PRACTICE, parent=None)
+    assert store.practised(lesson, WORDS, [Fresh(turn, "a", reward=1)], now=5.0)
+    assert sum(votes.approved for votes in store.votes_on_text().values()) == 0

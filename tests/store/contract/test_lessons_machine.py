@@ -26,9 +26,9 @@ from afterwit.lifecycle import Reason, State
 from afterwit.practice import table
 from afterwit.practice.lessons import STAND, Fresh, Lesson
 from afterwit.store import Record
-from afterwit.teaching.redaction import Redaction
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.version import Origin, Version
+from afterwit.vetting.redaction import Redaction
 from tests.store.databases import DATABASES, KINDS, Database
 from tests.store.examples import a_version, add, add_judged
 
