@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from afterwit.importing.importing import BadLine, Recording, read
+from tests.timing import check_linear
 
 USER = {"role": "user", "content": "Open it."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
@@ -84,3 +85,10 @@ def test_a_byte_order_mark_before_the_first_line_is_left_out():
     first, second = lines({"messages": [USER, ANSWER]}, {"messages": [USER, ANSWER]})
     found = list(read([b"\xef\xbb\xbf" + first, b"\xef\xbb\xbf" + second]))
     assert [type(one) for one in found] == [Recording, BadLine]
+
+
+def test_calls_without_an_end_take_time_in_proportion_to_their_length() -> None:
+    def given(size: int) -> list[bytes]:
+        return lines(record([USER], "<tool_call>" * size, RESULT, tool_calls=[CALL]))
+
+    check_linear(lambda line: list(read(line)), given, 2_000)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from afterwit.binding.client_text import without_named_blocks
 from afterwit.binding.request import ClientSession, read_request
 from afterwit.dialects.chat import parse_functions, parse_messages
 from afterwit.dialects.fields import as_object, as_text, text, wrong_value
@@ -33,7 +34,7 @@ LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, m
 """Conversations in one's own file may have any length."""
 
 _THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
-_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+_CALL_TAG = re.compile(r"<(/?)(tool_call)>")
 _END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
 """The mark of a chat template after a response."""
 
@@ -220,7 +221,7 @@ def _step(data: Mapping[str, Any]) -> _Step:
     said, calls = as_text(data["response_text"], "response_text"), data.get("tool_calls")
     thought = _THOUGHT.match(said)
     content = _END.sub("", said[thought.end() :] if thought else said)
-    written = (_CALLS.sub("", content) if calls else content).strip()
+    written = (without_named_blocks(content, _CALL_TAG, "") if calls else content).strip()
     (response,) = parse_messages([{"role": "assistant", "content": written, "tool_calls": calls}], LIMITS)
     reasoning = thought[1].strip() or None if thought else None
     return _Step(before, replace(response, reasoning=reasoning), next_state)
