@@ -13,7 +13,6 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.page.chat import base_url
 from afterwit.page.lists import Facts, NotFound, before, number
 from afterwit.practice import table
-from afterwit.practice.lessons import Lesson
 from afterwit.progress import progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
@@ -32,9 +31,9 @@ DONE = {
 
 def home(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The verdict, and the lessons last given, of all keys or of one."""
-    found, start = table.said_last_first(store), before(request) or 0
-    sources, source = sorted({each.source for each in found}), request.query_params.get("source")
-    found, end = [each for each in found if source in (None, each.source)], start + LESSONS
+    given, start = store.lessons_given(), before(request) or 0
+    sources, source = sorted({own for _, own in given}), request.query_params.get("source")
+    found, end = [number for number, own in given if source in (None, own)], start + LESSONS
     return _shown(request, store, found[start:end]) | {
         "alone": False,
         "sources": sources,
@@ -49,15 +48,16 @@ def home(request: Request, gateway: Gateway, store: Store) -> Facts:
 def lesson(request: Request, gateway: Gateway, store: Store) -> Facts:
     """One lesson, and what was just ordered about it."""
     wanted = number(request.path_params["lesson"])
-    found = [each for each in store.lessons() if each.number == wanted]
-    if not found:
+    found = [] if wanted is None else [wanted]
+    if not store.lessons(numbers=found):
         raise NotFound("There is no such lesson; it may have been forgotten with its conversations.")
     alone = {"alone": True, "sources": (), "asked": "", "first_page": True}
     return _shown(request, store, found) | alone | dict.fromkeys(("source", "older", "empty"))
 
 
-def _shown(request: Request, store: Store, found: Sequence[Lesson]) -> dict[str, object]:
+def _shown(request: Request, store: Store, numbers: Sequence[int]) -> dict[str, object]:
     statuses = {each.stage: each for each in store.statuses()}
+    found = sorted(store.lessons(numbers=numbers), key=lambda each: numbers.index(each.number))
     rule, asked = with_note(LearnerSettings(), store.note("learn")).teaching, requests_asked(store)
     return {
         "verdict": progress(asked),

@@ -157,18 +157,13 @@ def lessons(
 
     `rule` decides what may teach; None: the defaults. `asked` are the requests that are counted.
     """
-    found = said_last_first(store) if of is None else of
+    found = sorted(store.lessons(), key=lambda each: -each.newest) if of is None else of
     asked = requests_asked(store) if asked is None else asked
     unlearning = {order.session: order.error or "" for order in store.forget_orders()}
     return [
         _row(store, each, rule or ReviewRule(), asked, unlearning.get(practice_of(each.number)))
         for each in found
     ]
-
-
-def said_last_first(store: Store) -> list[Lesson]:
-    """Every lesson."""
-    return sorted(store.lessons(), key=lambda each: -each.newest)
 
 
 def practice_of(number: int) -> str:

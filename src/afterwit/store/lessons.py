@@ -103,17 +103,20 @@ class Lessons(Recording, Reading, Orders):
             if self._db.execute(sql, (turn,)):
                 self._db.execute(UNSAID)
 
+    def lessons_given(self) -> list[tuple[int, str]]:
+        """The number and the source of every lesson, the last given first."""
+        rows = self._db.rows(f"SELECT number, source FROM lessons l ORDER BY {NEWEST_SAID} DESC, number")
+        return [(row["number"], row["source"]) for row in rows]
+
     def lessons(
-        self, *, said_since: float = 0.0, adapter: str | None = None, number: int | None = None
+        self, *, said_since: float = 0.0, adapter: str | None = None, numbers: Sequence[int] | None = None
     ) -> list[Lesson]:
-        """The lessons last given since then, oldest first: all, those of one adapter, or the one of a
-        number."""
-        named = {"adapter": adapter, "number": number}
-        wanted = {name: value for name, value in named.items() if value is not None}
-        only = "".join(f" AND l.{name} = ?" for name in wanted)
+        """The lessons last given since then, oldest first: all, those of an adapter, or of these numbers."""
+        only, wanted = ("", ()) if adapter is None else (" AND l.adapter = ?", (adapter,))
+        if numbers is not None:
+            only, wanted = f"{only} AND l.number IN ({marks(len(numbers))})", (*wanted, *numbers)
         rows = self._db.rows(
-            f"SELECT * FROM lessons l WHERE {NEWEST_SAID} >= ?{only} ORDER BY number",
-            (said_since, *wanted.values()),
+            f"SELECT * FROM lessons l WHERE {NEWEST_SAID} >= ?{only} ORDER BY number", (said_since, *wanted)
         )
         numbers = [row["number"] for row in rows]
         taught = self._grouped(TAUGHT.format(marks(len(numbers))), numbers, "lesson")
@@ -121,7 +124,7 @@ class Lessons(Recording, Reading, Orders):
 
     def lesson(self, number: int) -> Lesson:
         """Raises SettingError if there is none of this number."""
-        if not (found := self.lessons(number=number)):
+        if not (found := self.lessons(numbers=[number])):
             raise SettingError(f"there is no lesson {number}: `afterwit lessons` lists them")
         return found[0]
 
@@ -189,7 +192,7 @@ class Lessons(Recording, Reading, Orders):
         prompts, sessions = [each.prompt for each in answers], {each.turn.session for each in answers}
         with self._db.transaction():
             self._db.hold(HELD)
-            present = self.lessons(number=lesson.number)
+            present = self.lessons(numbers=[lesson.number])
             if not present or _seen(present[0]) != _seen(lesson):
                 return False
             gone = f"id IN ({marks(len(prompts))}) AND (reason = ? OR {EXCLUDED})"
