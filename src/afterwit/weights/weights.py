@@ -55,10 +55,11 @@ def read_config(folder: Path) -> PreTrainedConfig:
 def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The folder's causal language model on the CPU. SettingError if it cannot be loaded whole."""
     logging.disable_progress_bar()
-    read_config(folder)
+    config = read_config(folder)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             trust_remote_code=False,
             local_files_only=True,
