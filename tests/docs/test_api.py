@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -18,13 +18,16 @@ EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
 PACKAGES = sorted([*(ROOT / "plugins").glob("*/src/**/*.py"), *(ROOT / "examples").glob("*/*.py")])
 
 
-def imports(file: Path) -> Iterator[tuple[str, str]]:
+@cache
+def imports(file: Path) -> list[tuple[str, str]]:
     """Each name that a file imports of Afterwit, with its module."""
+    found = list[tuple[str, str]]()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "afterwit":
-            yield from ((node.module, alias.name) for alias in node.names)
+            found += ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "afterwit")
+            found += ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "afterwit")
+    return found
 
 
 @pytest.mark.parametrize("file", PACKAGES, ids=lambda file: str(file.relative_to(ROOT)))
@@ -62,7 +65,7 @@ def test_no_name_is_exported_twice() -> None:
 
 def test_the_product_does_not_import_its_api() -> None:
     inside = [file for file in (ROOT / "src" / "afterwit").glob("**/*.py") if file.parent != API]
-    assert not [file for file in inside for module, _ in imports(file) if module.startswith("afterwit.api")]
+    assert not [file for file in inside if "afterwit.api" in file.read_text(encoding="utf-8")]
 
 
 def loaded(*modules: str) -> set[str]:

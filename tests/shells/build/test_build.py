@@ -29,8 +29,9 @@ OF_ITS_OWN = {"forgetting.py": {"Versions"}}
 
 
 def calls(path: Path) -> Iterator[str]:
-    """Each name that a file calls and does not define."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    """Each part that a file calls by name and does not define."""
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(text))) if any(f"{name}(" in text for name in BUILT) else []
     defined = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in defined:
