@@ -22,6 +22,7 @@ from afterwit.cli.app import EXTRAS, app, main
 from afterwit.config import load
 from afterwit.demo.worlds import world_named
 from afterwit.errors import SettingError, StoreMismatch
+from afterwit.exporting.formats import FORMATS
 from afterwit.gateway.auth import hash_key
 from afterwit.home.home import remember_model
 from afterwit.store.sqlite import SqliteStore
@@ -217,7 +218,7 @@ def test_without_the_extra_demo_the_demo_names_it(tmp_path: Path) -> None:
     assert words.endswith("pip install '.[demo]' in a clone")
 
 
-def test_without_any_extra_the_home_can_be_read_and_written(home: Path) -> None:
+def test_without_any_extra_the_home_can_be_read_and_written_and_training_data_too(home: Path) -> None:
     missing = sorted(name for names in EXTRAS.values() for name in names)
     commands = [
         "turns",
@@ -227,6 +228,7 @@ def test_without_any_extra_the_home_can_be_read_and_written(home: Path) -> None:
         "keys add k",
         "requeue",
         "export",
+        *(f"export --format {name}" for name in FORMATS),
     ]
     code = f"""
 import sys

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,20 +64,6 @@ def test_a_group_baseline_makes_the_advantage_of_each_sample_relative_to_its_gro
     assert (plain["e1"], plain["e2"]) == (1.0, -1.0)
     assert grouped["e1"] == pytest.approx(0.5**0.5)
     assert grouped["e2"] == pytest.approx(-(0.5**0.5))
-
-
-def test_training_data_is_written_without_torch(home: Path) -> None:
-    code = f"""
-import sys
-from afterwit.cli.app import main
-for format in ("trl", "verl", "openpipe", "sft", "dpo", "atropos"):
-    try:
-        main(["export", "--home", {str(home)!r}, "--format", format])
-    except SystemExit as end:
-        assert not end.code, end.code
-assert not {{"torch", "transformers", "numpy"}} & set(sys.modules), sorted(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
 MAIL = Conversation(messages=(Message(role="user", content="Ask bob@mail.org, please."),))
