@@ -138,7 +138,7 @@ BROKEN_NAME = Message(
 
 
 @pytest.mark.parametrize("fault", ["refused", "surrogate", "bug"])
-async def test_forty_turns_that_cannot_be_judged_do_not_hold_up_five_that_can(store, fault):
+async def test_ten_turns_that_cannot_be_judged_do_not_hold_up_two_that_can(store, fault):
     house = House(store, max_turns=1, poll_s=60.0, retry_base_s=60.0)
     faults = {"refused": JudgeRefused("HTTP 413: too long"), "bug": KeyError("a fault of ours")}
 
@@ -147,14 +147,14 @@ async def test_forty_turns_that_cannot_be_judged_do_not_hold_up_five_that_can(st
         return faults[fault] if bad else HINT if asks_for_hint(messages) else r"\boxed{-1}"
 
     house.client.answer = answer
-    for at in range(40):
+    for at in range(10):
         said = {"message": BROKEN_NAME} if fault == "surrogate" else {}
         await house.answered(f"bad{at}", (Message(role="user", content="Bad."),), **said)
-    for at in range(5):
+    for at in range(2):
         await house.answered(f"good{at}")
-    for _ in range(45):
+    for _ in range(12):
         assert await house.judge.step()
-    assert [(await house.record(f"good{at}")).state for at in range(5)] == [State.JUDGED] * 5
+    assert [(await house.record(f"good{at}")).state for at in range(2)] == [State.JUDGED] * 2
 
 
 async def test_turns_that_all_fail_by_themselves_show_in_the_status_until_one_does_not(store):
