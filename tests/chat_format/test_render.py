@@ -20,6 +20,7 @@ from afterwit.engines.model_files import facts_of
 from afterwit.errors import RequestError, SettingError
 from afterwit.turn import Conversation, Message, ToolCall
 from tests.fakes.models import tiny_llama, tiny_qwen3
+from tests.fakes.renderers import renderer_of
 from tests.products import diagonal
 
 READ = {
@@ -77,7 +78,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def renderer(folders: dict[str, Path]) -> Renderer:
-    return Renderer.load(folders["qwen3"])
+    return renderer_of(folders["qwen3"])
 
 
 def by_transformers(folder: Path, conversation: Conversation, **more) -> list[int]:
@@ -93,7 +94,7 @@ def by_transformers(folder: Path, conversation: Conversation, **more) -> list[in
 
 @pytest.mark.parametrize(("family", "name"), diagonal(["qwen3", "llama3"], list(CONVERSATIONS)))
 def test_prompt_ids_are_those_of_transformers(folders, family, name):
-    renderer = Renderer.load(folders[family])
+    renderer = renderer_of(folders[family])
     plain = CONVERSATIONS[name]
     conversation = Conversation(
         messages=plain.messages, tools=plain.tools, template_args={"date_string": "26 Jul 2024"}
@@ -102,7 +103,7 @@ def test_prompt_ids_are_those_of_transformers(folders, family, name):
 
 
 def test_parallel_calls_and_template_arguments_render_as_transformers_renders_them(folders):
-    renderer = Renderer.load(folders["qwen3"])
+    renderer = renderer_of(folders["qwen3"])
     quiet = Conversation(
         messages=PARALLEL.messages, tools=PARALLEL.tools, template_args={"enable_thinking": False}
     )
@@ -142,7 +143,7 @@ def test_decoding_undoes_encoding(renderer, text):
 
 
 def test_argument_spacing_and_key_order_of_the_echo_do_not_reach_the_prompt_but_key_order_does(folders):
-    renderer = Renderer.load(folders["qwen3"])
+    renderer = renderer_of(folders["qwen3"])
 
     def prompt(arguments: str) -> tuple[int, ...]:
         conversation = Conversation(
@@ -156,7 +157,7 @@ def test_argument_spacing_and_key_order_of_the_echo_do_not_reach_the_prompt_but_
 
 def test_half_a_surrogate_pair_is_a_400(folders):
     with pytest.raises(RequestError) as refused:
-        Renderer.load(folders["qwen3"]).prompt_ids(Conversation(messages=(says("user", "\ud800"),)))
+        renderer_of(folders["qwen3"]).prompt_ids(Conversation(messages=(says("user", "\ud800"),)))
     assert (refused.value.status, refused.value.code) == (400, "invalid_unicode")
 
 
@@ -181,7 +182,7 @@ def test_the_date_is_the_one_that_was_pinned(folders, tmp_path):
     pinned = renderer.dated(ASKS, now=1_795_220_000.0)
     assert renderer.text(pinned) == "21 Nov 2026: Hi"
     assert renderer.text(Conversation.from_dict(pinned.to_dict())) == "21 Nov 2026: Hi"
-    assert Renderer.load(folders["qwen3"]).dated(ASKS, now=5.0) == ASKS
+    assert renderer_of(folders["qwen3"]).dated(ASKS, now=5.0) == ASKS
 
 
 def test_special_tokens_are_not_added_twice(folders, tmp_path):
@@ -217,7 +218,7 @@ def test_a_template_file_wins_over_the_tokenizer_config(folders, tmp_path):
 
 def test_a_developer_is_the_system_to_a_template_that_knows_none(folders, tmp_path):
     instruct = Conversation(messages=(says("developer", "Be brief."), says("user", "Hi")))
-    renderer = Renderer.load(folders["qwen3"])
+    renderer = renderer_of(folders["qwen3"])
     assert "Be brief." in renderer.text(instruct)
     knows = small(tmp_path / "m", folders["qwen3"], "{{ messages[0].role }} {# developer #}")
     assert Renderer.load(knows).text(instruct).strip() == "developer"
@@ -232,7 +233,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox(folders, tmp_path):
 def test_the_end_ids_are_all_that_the_folder_names(folders):
     tokenizer = Tokenizer.from_file(str(folders["llama3"] / "tokenizer.json"))
     ends = {tokenizer.token_to_id(text) for text in ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")}
-    assert Renderer.load(folders["llama3"]).end_ids == ends
+    assert renderer_of(folders["llama3"]).end_ids == ends
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
@@ -48,11 +50,17 @@ class Said:
         return [step.ids[0] for step in self.given]
 
 
+@cache
+def toys() -> list[nn.Module]:
+    """Three versions of a small model."""
+    return [load_toy("llama", seed=seed) for seed in range(3)]
+
+
 class House:
     """A runner over a small model that the test steps itself, and the tokens that its prompts cost."""
 
     def __init__(self, in_place: int | None = COPIED, *, budget: int = BUDGET, chunk: int = 16) -> None:
-        self.modules = [load_toy("llama", seed=seed) for seed in range(3)]
+        self.modules = deepcopy(toys())
         self.read = 0
         for module in self.modules:
             attend_in_slots(module)
