@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,19 @@ class Template:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise_exception
-        self._compiled = environment.from_string(source)
+        self._compiled = _compiled(source)
 
     def render(self, variables: Mapping[str, Any]) -> str:
         return self._compiled.render(variables)
+
+
+@lru_cache(maxsize=8)
+def _compiled(source: str) -> jinja2.Template:
+    """Renderers of one model in a process share it."""
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    return environment.from_string(source)
 
 
 def _raise_exception(message: str) -> None:
