@@ -7,15 +7,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from typer import testing
+from typer import main, testing
 
 from afterwit.lifecycle import Reason
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.models import tiny_qwen3
 from tests.store.examples import PRAISED, a_version, add, add_judged
 
-testing._get_command = cache(testing._get_command)
-"""The runner builds all commands at each call, which takes longer than most of them."""
+main.get_command = testing._get_command = cache(main.get_command)
+"""Typer builds all commands at each call, which takes longer than most of them."""
 
 
 @pytest.fixture(scope="session")
