@@ -93,18 +93,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{report.nodeid}: {name} {value}")
 
 
-@pytest.fixture(autouse=True)
-def _what_killed_processes_leave(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Processes of a cluster have temporary files in one folder, which goes with the test: torch's launcher
     leaves its own when it is killed."""
-    if request.node.get_closest_marker("cluster") is None:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="afterwit-", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield
+    if item.get_closest_marker("cluster") is None:
+        return (yield)
+    with (
+        tempfile.TemporaryDirectory(prefix="afterwit-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        return (yield)
 
 
 @pytest.fixture(scope="session")
