@@ -324,6 +324,21 @@ def test_a_group_is_rewarded_where_the_judge_tells_its_answers_apart(
     assert [each.prompt for each in store.lessons()[0].answers] == ["moon"] * 3
 
 
+def test_where_a_person_reviews_all_no_more_is_practised_than_one_update_takes(
+    store: Store, renderer: Renderer
+) -> None:
+    store.set_note("learn", '{"review": "all"}')
+    correct(store, "moon")
+    store.review(["moon"], accept=True, now=NOW)
+    house = House(store, renderer)
+    assert house.step()
+    waiting = [each.turn.id for each in store.turns(Filter(kind=Kind.PRACTICE))]
+    assert not house.step()
+    assert house.stage.doing == "1 lesson: waits for the next update"
+    store.review(waiting, accept=False, now=NOW)
+    assert house.step()
+
+
 def test_a_group_answers_fewer_prompts_several_times(store: Store, renderer: Renderer) -> None:
     correct(store, "moon")
     recorded(store, "tea", "sun", "rain")

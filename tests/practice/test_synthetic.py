@@ -17,7 +17,7 @@ from afterwit.judging.hinted_prompts import HEADING
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import PracticeSettings
 from afterwit.practice.rounds import Round, next_round
-from afterwit.practice.synthetic import AT_ONCE, KNOWN, MOST_TOKENS, TRIES, SyntheticRequests
+from afterwit.practice.synthetic import AT_ONCE, KNOWN, MOST_TOKENS, PLACEHOLDER, TRIES, SyntheticRequests
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Conversation, Kind, Message, Turn
@@ -80,6 +80,15 @@ def test_requests_follow_the_instructions_of_the_turn_and_nothing_else_of_it(ren
         assert asked.weights is Weights.BASE
         assert asked.background
         assert asked.sampling.max_tokens == MOST_TOKENS
+
+
+def test_instructions_may_hold_the_word_that_stands_for_a_request(renderer: Renderer) -> None:
+    rules = Message(role="system", content=f"Never say {PLACEHOLDER} to anyone.")
+    writer = Writer(renderer, "What is rain made of?")
+    writer.synthetic(a_turn("tea", conversation=Conversation(messages=(rules,))), 1)
+    assert all(
+        renderer.decode(asked.prompt_ids).endswith("<|im_start|>user\n") for asked in writer.engine.asked
+    )
 
 
 def test_each_request_is_used_once_and_the_model_is_asked_again_when_all_are(renderer: Renderer) -> None:

@@ -146,6 +146,8 @@ def test_edited_words_replace_those_that_wait_and_bad_ones_are_refused_in_one_li
         edit(store, number, "  ", Redaction(), now=4.0)
     with pytest.raises(SettingError, match="secret"):
         edit(store, number, "The key is AKIA" + "IOSFODNN7EXAMINE", Redaction(), now=4.0)
+    with pytest.raises(SettingError, match="mention hints"):
+        edit(store, number, "Follow the hint above.", Redaction(), now=4.0)
     with pytest.raises(SettingError, match="there is no lesson 9"):
         edit(store, 9, "Be brief.", Redaction(), now=4.0)
 

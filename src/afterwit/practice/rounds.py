@@ -301,7 +301,8 @@ def _room(waiting: Sequence[Waiting], lesson: Lesson, learner: LearnerSettings, 
     sources = {turn.source for turn in taught} | {lesson.source}
     share = largest_share(learner.batch, sources=len(sources), share=learner.source_share)
     share -= sum(turn.source == lesson.source for turn in taught)
-    return max(0, min(learner.batch - choice.ready - choice.held, share))
+    for_review = sum(turn.practised for turn in own) - sum(turn.practised for turn in taught)
+    return max(0, min(learner.batch - choice.ready - choice.held - for_review, share))
 
 
 class _Prompts(NamedTuple):

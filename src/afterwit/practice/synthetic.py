@@ -52,7 +52,7 @@ class SyntheticRequests:
 
         Raises EngineError if the engine fails.
         """
-        prefix = self._prefix(like.conversation)
+        prefix = await asyncio.to_thread(self._prefix, like.conversation)
         if not prefix:
             return [], ()
         if prefix not in self._known:
@@ -85,7 +85,7 @@ class SyntheticRequests:
             text = self._renderer.text(_asking(conversation, PLACEHOLDER))
         except RequestError:
             return ()
-        before, found, _ = text.partition(PLACEHOLDER)
+        before, found, _ = text.rpartition(PLACEHOLDER)
         ids = self._renderer.encode(before) if found else ()
         return ids if len(ids) + MOST_TOKENS <= self._engine.facts.context_length else ()
 

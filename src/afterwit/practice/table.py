@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from afterwit.errors import SettingError
+from afterwit.judging.voting import speaks_of_hints
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, WINDOW, Lesson, Progress, Said, Spoils, learned_at, standing
 from afterwit.practice.rounds import may_teach
@@ -251,6 +252,8 @@ def edit(store: Store, number: int, words: str, redaction: Redaction, *, now: fl
         raise SettingError(f"a lesson has 1 to {MOST_WORDS} characters, not {len(said)}")
     if redaction.found([said]):
         raise SettingError("these words hold a secret, which would be learned: leave it out")
+    if speaks_of_hints(said):
+        raise SettingError("these words mention hints, which the model would learn to do: write what to do")
     _change(store, number, now=now, words=said, spoils=None)
 
 
