@@ -95,6 +95,13 @@ def store_at(url: str) -> Store:
     return open_store(url, fingerprint=None, synchronous=StoreSettings().synchronous)
 
 
+def async_store(store: Store) -> AsyncStore:
+    """The store on a thread of its own."""
+    from afterwit.store import AsyncStore
+
+    return AsyncStore(store)
+
+
 def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
     """The home's versions of the model, shared at `versions.url` if the settings name one."""
     from afterwit.checkpoints.remote import remote_of

@@ -33,6 +33,7 @@ from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.promotion.gate import Gate
 from afterwit.store import ForgetOrder, Store
+from afterwit.text import counted
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Version, learned, turns_in
 
@@ -187,11 +188,8 @@ class Forgetter:
 def _described(version: Version) -> str:
     if version.origin is Origin.ROLLBACK:
         return f"version {version.number} has the weights of version {version.restores}"
-    count = len(version.replays)
-    return (
-        f"version {version.number} is version {version.begins} and"
-        f" {count} update{'s' if count != 1 else ''} run again without it"
-    )
+    again = counted(len(version.replays), "update")
+    return f"version {version.number} is version {version.begins} and {again} run again without it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,7 +258,7 @@ class Runtime:
         require(check_model(folder, versions, settings.judge.placement))
         store = build.store_of_model(settings, home, folder)
         remember_model(home, folder)
-        self.store = AsyncStore(store)
+        self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
         if learner.enabled and all_seen:
             await self.store.call(lambda store: refuse_another_home(settings.store.url, store, versions))
