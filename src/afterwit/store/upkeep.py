@@ -24,10 +24,14 @@ PAUSED, PAUSED_ADAPTER, NOTE, FORGET = "paused", "paused adapter:", "note:", "fo
 CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes", "taught")
 """Tables that hold a turn's content, and what was recorded about it."""
 
-UNSAID = "DELETE FROM lessons WHERE number NOT IN (SELECT lesson FROM taught WHERE prompt IS NULL)"
+UNSAID = """
+    DELETE FROM lessons WHERE NOT EXISTS (SELECT 1 FROM taught WHERE lesson = number AND prompt IS NULL)
+"""
 """Removes the lessons that no turn carries."""
 
-UNTRAINED = "(prompt IS NULL OR seq NOT IN (SELECT t.seq FROM turns t JOIN trained ON turn = t.id))"
+UNTRAINED = """(
+    prompt IS NULL OR NOT EXISTS (SELECT 1 FROM turns t JOIN trained ON turn = t.id WHERE t.seq = taught.seq)
+)"""
 """Rows of `taught` that retention removes. The others name what the weights learned of a lesson, so that it
 can be unlearned; UNWORDED leaves no words of theirs once the lesson is gone."""
 
@@ -287,8 +291,7 @@ class Orders(Part):
         for table in CONTENT_TABLES:
             only = taught if table == "taught" else "TRUE"
             self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here}) AND {only}", seqs)
-        if self._db.execute(UNSAID):
-            self._db.execute(UNWORDED)
+        self._db.execute(UNSAID)
         return int(held)
 
 
@@ -360,6 +363,9 @@ class Upkeep(Orders):
                 if not (gone := self._remove_oldest(min(excess, limit - removed))):
                     break
                 removed += gone
+        if removed:
+            with self._db.transaction():
+                self._db.execute(UNWORDED)
         if removed or approved:
             self._db.wipe()
         return removed
