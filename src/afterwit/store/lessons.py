@@ -150,6 +150,8 @@ class Lessons(Recording, Reading, Orders):
     def end_unfounded(self, *, now: float) -> int:
         """End the waiting answers whose lesson is gone, dropped or in other words now, whose corrections were
         all taken back, or whose prompt's session is excluded; returns how many."""
+        if not self._states(UNFOUNDED, (now, *STAND)):  # nearly always: the learner asks at every look
+            return 0
         with self._db.transaction():
             found = self._states(UNFOUNDED, (now, *STAND))
             for current in found:
