@@ -40,6 +40,10 @@ LEASE = 10.0
 TURNS = 8
 owners = st.sampled_from(["one", "two"])
 verdict_reasons = st.sampled_from([Reason.NO_SIGNAL, Reason.JUDGE_FAILED])
+found_out = st.sampled_from(
+    [Kind.MAIN, Kind.SIDE, Kind.UNKNOWN, Reason.SUPERSEDED, Reason.STALE, Reason.LEARNER_FAILED]
+)
+"""No recorded turn turns out to be practice."""
 reasons = st.sampled_from([None] * 5 + [Reason.SIDE_TURN, Reason.CLIENT_LEFT, Reason.UNKNOWN_BRANCH])
 
 
@@ -173,7 +177,7 @@ class Lifecycle(RuleBasedStateMachine):
         card.hears(self.now)
         assert outcome == (card.state, card.state is State.ANSWERED)
 
-    @rule(name=names, what=st.sampled_from([*Kind, Reason.SUPERSEDED, Reason.STALE, Reason.LEARNER_FAILED]))
+    @rule(name=names, what=found_out)
     def something_is_found_out(self, name: str, what: Kind | Reason) -> None:
         card = self.cards[name]
         if isinstance(what, Kind):
