@@ -121,6 +121,9 @@ def test_a_hint_that_names_its_own_case_is_not_spread(hint: str, request_: str, 
 def test_a_word_is_a_cases_own_only_if_there_are_others_to_compare_with() -> None:
     assert not names_a_case("Boil the eggs for longer.", "How do I boil eggs?", OTHERS[:2])
     assert not names_a_case("Boil the eggs for longer.", "How do I boil eggs?", [*OTHERS, "boil the eggs"])
+    assert not names_a_case(
+        "Boil the eggs for longer.", "How do I boil eggs?", OTHERS, tools="boil_eggs time"
+    )
 
 
 def test_a_lesson_is_learned_once_its_answers_hardly_differ_from_the_teachers() -> None:

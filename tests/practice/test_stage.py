@@ -139,6 +139,14 @@ def test_a_lesson_that_is_given_again_and_again_is_spread_over_no_more_prompts(s
     assert list(found.asked) == [f"moon{number}" for number in range(SPREAD_OVER + 4, 4, -1)]
 
 
+def test_a_lesson_about_a_tool_is_spread(store: Store) -> None:
+    recorded(store, "tea", "rain", "snow")
+    tool = {"type": "function", "function": {"name": "explain", "parameters": {}}}
+    with_tool = replace(asks("Explain moon to me."), tools=(tool,))
+    correct(store, "moon", "Explain in plain words.", conversation=with_tool)
+    assert asked(store) == ["moon", "snow", "rain"]
+
+
 def test_prompts_are_of_the_same_action_source_and_adapter_and_may_teach(store: Store) -> None:
     call = Message(role="assistant", tool_calls=(ToolCall(id="call1", name="read", arguments="{}"),))
     recorded(store, "call", message=call)

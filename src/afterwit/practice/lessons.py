@@ -305,18 +305,18 @@ def alike(one: str, other: str) -> bool:
     return len(words & others) >= ALIKE * max(len(words), len(others))
 
 
-def names_a_case(words: str, request: str, requests: Sequence[str]) -> bool:
+def names_a_case(words: str, request: str, requests: Sequence[str], *, tools: str = "") -> bool:
     """Whether a hint belongs to its own conversation and must not be spread.
 
     It shows an answer, or names a value (a name, a number, an address), or a word of its own `request` that
-    none of the other `requests` has.
+    is in none of the other `requests` and in no name of the `tools`.
     """
     if is_demonstration(words) or holds_value(words[:MOST_HINT]):
         return True
     if len(requests) < OTHERS:
         return False
     own = _content(words) & _content(request)
-    return bool(own.difference(*map(_content, requests)))
+    return bool(own.difference(*map(_content, (tools, *requests))))
 
 
 def rests(lesson: Lesson, *, now: float, most: int) -> str | None:

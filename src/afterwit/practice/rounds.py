@@ -361,7 +361,13 @@ def is_general(lesson: Lesson, words: str, own: Collection[Turn], others: Sequen
     if lesson.general is not None or lesson.spoils is not None:
         return lesson.general is True
     requests = [request_of(turn) for turn in others]
-    return not any(names_a_case(words, request_of(turn), requests) for turn in own)
+    return not any(names_case(words, turn, requests) for turn in own)
+
+
+def names_case(words: str, turn: Turn, requests: Sequence[str]) -> bool:
+    """Whether a hint belongs to this turn's request alone, by these other requests."""
+    tools = " ".join(tool["function"]["name"] for tool in turn.conversation.tools)
+    return names_a_case(words, request_of(turn), requests, tools=tools)
 
 
 def request_of(turn: Turn) -> str:

@@ -27,8 +27,8 @@ from afterwit.judging.verdicts import Ask
 from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, names_a_case, standing
-from afterwit.practice.rounds import IDLE, Round, Test, Tested, next_round, request_of
+from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, standing
+from afterwit.practice.rounds import IDLE, Round, Test, Tested, names_case, next_round
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
 from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
@@ -132,7 +132,7 @@ class Practice:
         synthetic = list[Turn]()
         if found.synthetic:
             synthetic, requests = await self._synthetic.take(found.own, found.synthetic)
-            of_a_case = lesson.general is None and names_a_case(words, request_of(found.own), requests)
+            of_a_case = lesson.general is None and names_case(words, found.own, requests)
             if of_a_case or not synthetic:
                 self._recorded_only.add((lesson.number, lesson.words))
                 synthetic = []

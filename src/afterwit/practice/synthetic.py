@@ -39,7 +39,8 @@ MOST_PREFIXES = 64
 
 
 class SyntheticRequests:
-    """Requests by the instructions and tools that they follow. Each is used once; all stay known."""
+    """Requests by the instructions and tools that they follow. None comes again while the model writes new
+    ones; all stay known."""
 
     def __init__(self, engine: Engine, renderer: Renderer, redaction: Redaction) -> None:
         self._engine, self._renderer, self._redaction = engine, renderer, redaction
@@ -47,8 +48,8 @@ class SyntheticRequests:
         self._known: dict[tuple[int, ...], deque[str]] = {}
 
     async def take(self, like: Turn, count: int) -> tuple[list[Turn], Sequence[str]]:
-        """At most `count` turns with requests that were not used yet, in the place of this turn's messages;
-        and the requests that are known. Fewer, or none, if the model writes none here.
+        """At most `count` turns with requests in the place of this turn's messages, and the requests that are
+        known. Fewer if the model writes few different ones here, or none.
 
         Raises EngineError if the engine fails.
         """
@@ -65,7 +66,7 @@ class SyntheticRequests:
         if len(unused) < count:
             more = await self._new(prefix, count - len(unused), known)
             known.extend(more)
-            unused.extend(more)
+            unused.extend(more or known)
         taken = [unused.popleft() for _ in range(min(count, len(unused)))]
         return [replace(like, conversation=_asking(like.conversation, text)) for text in taken], tuple(known)
 
