@@ -98,8 +98,8 @@ class LearnerSettings:
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts from the second on. 1 as published."""
     practice_epochs: int = 3
-    """As `epochs`, over a batch of practised answers alone. With 1 the demo's person needs twice as many
-    conversations."""
+    """As `epochs`, over a batch of practised answers alone. With 1, most updates of a tiny model go no
+    tenth of the way to their teacher."""
     max_move: float = 0.1
     """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows: three steps
     moved SmolLM2 by 0.46, beyond its teacher and into symbols. 0: none is left out."""
