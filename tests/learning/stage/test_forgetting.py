@@ -107,7 +107,8 @@ def without(place: Place, other: Place, gone: set[str], *, versions: Sequence[in
                 for turns in (version.turns, version.replayed)
             )
             if new:
-                trainer.train(new, again, now=1.0, progress=lambda phase: None)
+                settings, _, _ = settings_of(version)  # steps of practice are more and smaller
+                trainer.train(new, again, now=1.0, progress=lambda phase: None, settings=settings)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["whole", "lora"])
