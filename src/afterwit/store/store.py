@@ -134,7 +134,7 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
-        """None: no more calls come."""
+        """None: deferred calls have waited long enough, or no more calls come."""
         self._round: list[_Call] = []
         """Calls that one loop made in this iteration: they reach the thread together, and wake it once."""
         self._deferred: list[_Call] = []
@@ -185,22 +185,24 @@ class AsyncStore:
 
     def _end_round(self) -> None:
         with self._order:
-            for call in self._round:
-                self._waiting.put(call)
-            self._round = []
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        for call in self._round:
+            self._waiting.put(call)
+        self._round = []
 
     def _end_waiting(self, call: _Call) -> None:
         with self._order:
-            if call in self._deferred:
-                self._deferred.remove(call)
-                self._waiting.put(call)
+            if call in self._deferred:  # it stays: behind the calls that wait by now it would come too late
+                self._waiting.put(None)
 
     async def close(self) -> None:
         """Finish the calls that were made, then close the store."""
         with self._order:
             self._closing = True
-        self._end_round()
-        self._waiting.put(None)
+            self._hand_over()
+            self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
@@ -208,13 +210,13 @@ class AsyncStore:
         ended = False
         while not ended:
             calls = list[_Call]()
-            while not ended and len(calls) < TOGETHER and not (calls and self._waiting.empty()):
+            while len(calls) < TOGETHER and not (calls and self._waiting.empty()):
                 if (call := self._waiting.get()) is None:
-                    ended = True
-                else:
-                    calls.append(call)
+                    break
+                calls.append(call)
             with self._order:
                 calls, self._deferred = [*self._deferred, *calls], []
+                ended = self._closing and self._waiting.empty()
             for call in calls if len(calls) <= 1 else _work_together(calls, self._store):
                 _work(call, self._store)
             for loop in {call.loop for call in calls}:

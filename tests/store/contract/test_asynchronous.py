@@ -99,6 +99,18 @@ async def test_what_rides_along_is_done_before_the_next_call(astore: AsyncStore)
     assert order == ["along", "call"]
 
 
+async def test_what_rides_along_is_done_before_a_call_that_comes_as_its_time_ends(
+    astore: AsyncStore,
+) -> None:
+    """Else a request that comes then takes an answer that its client has for one that never arrived."""
+    order: list[str] = []
+    for _ in range(30):
+        riding = astore.along(lambda _: order.append("along"), within_s=0.0)
+        await astore.call(lambda _: order.append("call"))
+        await riding
+    assert order == ["along", "call"] * 30
+
+
 async def test_what_rides_along_goes_by_itself_if_no_call_comes(
     astore: AsyncStore, database: Database
 ) -> None:
