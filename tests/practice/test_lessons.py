@@ -15,7 +15,6 @@ from afterwit.practice.lessons import (
     DAY_S,
     FEWEST_TO_SETTLE,
     LEAST_STEP,
-    MOST_STEP,
     WINDOW,
     Answer,
     Lesson,
@@ -186,13 +185,12 @@ def test_a_step_of_practice_is_as_long_as_the_lesson_with_most_to_teach_has_left
     def practised(*newest: float) -> Lesson:
         return lesson(*(answer(float(at), gap) for at, gap in enumerate((*[10.0] * 8, *newest), start=1)))
 
-    assert step_of([]) == step_of([lesson()]) == step_of([practised()]) == MOST_STEP
-    assert step_of([practised(*[5.0] * 8)]) == pytest.approx(0.5 * MOST_STEP)
-    assert step_of([practised(*[5.0] * 4)]) == pytest.approx(0.75 * MOST_STEP)
-    least = MOST_STEP * LEAST_STEP
-    assert step_of([practised(*[-1.0] * 8)]) == step_of([practised(*[0.1] * 8)]) == least
-    assert step_of([practised(*[20.0] * 8)]) == MOST_STEP
-    assert step_of([practised(*[4.0] * 8), practised(*[6.0] * 8)]) == pytest.approx(0.6 * MOST_STEP)
+    assert step_of([]) == step_of([lesson()]) == step_of([practised()]) == 1.0
+    assert step_of([practised(*[5.0] * 8)]) == pytest.approx(0.5)
+    assert step_of([practised(*[5.0] * 4)]) == pytest.approx(0.75)
+    assert step_of([practised(*[-1.0] * 8)]) == step_of([practised(*[0.1] * 8)]) == LEAST_STEP
+    assert step_of([practised(*[20.0] * 8)]) == 1.0
+    assert step_of([practised(*[4.0] * 8), practised(*[6.0] * 8)]) == pytest.approx(0.6)
 
 
 def event(kind: EventKind, at: float = 10.0) -> Event:

@@ -100,6 +100,8 @@ class LearnerSettings:
     practice_epochs: int = 3
     """As `epochs`, over a batch of practised answers alone. With 1, most updates of a tiny model go no
     tenth of the way to their teacher."""
+    practice_step: float = 0.5
+    """Share of `lr` for each of these steps: whole ones cost the demo's tools 0.05 of success."""
     max_move: float = 0.1
     """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows: three steps
     moved SmolLM2 by 0.46, beyond its teacher and into symbols. 0: none is left out."""
@@ -201,6 +203,7 @@ class LearnerSettings:
         below(self, inf, "max_wait_s", "adam_eps")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
+        above(self, 0, "practice_step")
         at_most(self, MOST_LR, "lr")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")

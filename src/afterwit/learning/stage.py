@@ -234,7 +234,8 @@ class Learn:
 
         settings, step = self._settings, 1.0
         if records and all(record.turn.kind is Kind.PRACTICE for record in records):
-            settings, step = replace(settings, epochs=settings.practice_epochs), self._step_of(records)
+            settings = replace(settings, epochs=settings.practice_epochs)
+            step = settings.practice_step * self._step_of(records)
         settings, objective = gate.backed_off(settings, self._trainer.objective, step=step)
         return self._trainer.train(
             new,
@@ -247,8 +248,8 @@ class Learn:
         )
 
     def _step_of(self, records: Sequence[Record]) -> float:
-        """The share of the learning rate for these practised answers: less than 1 if their lessons have
-        little left to teach."""
+        """The share of a whole step for these practised answers: less than 1 if their lessons have little
+        left to teach."""
         numbers = {
             number for number, _ in self._store.lessons_on([each.turn.id for each in records]).values()
         }

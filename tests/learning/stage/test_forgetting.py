@@ -16,7 +16,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.learning.forgetting import settings_of
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.practice.lessons import MOST_STEP, WINDOW, Fresh, step_of
+from afterwit.practice.lessons import WINDOW, Fresh, step_of
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
@@ -288,10 +288,10 @@ def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach
             place.learn(store).run(lambda: False, follow=False)
             recipe = place.versions.all()[-1].recipe
             assert recipe is not None
-            assert recipe.learner["lr"] == pytest.approx(shares[-1] * rate)
+            assert recipe.learner["lr"] == pytest.approx(0.5 * shares[-1] * rate)
             assert recipe.learner["epochs"] == place.settings.practice_epochs
-    assert shares[:-1] == [MOST_STEP] * (WINDOW // 2 + 1)
-    assert shares[-1] < MOST_STEP
+    assert shares[:-1] == [1.0] * (WINDOW // 2 + 1)
+    assert shares[-1] < 1
 
 
 @pytest.mark.parametrize(
