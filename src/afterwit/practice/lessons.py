@@ -31,10 +31,10 @@ class PracticeSettings:
 
     enabled: bool = True
     """false: a correction teaches once, by its own turn."""
-    updates: int = 16
+    updates: int = 8
     """Updates for one lesson until it is learned; as many again the next day, or when the correction is
     repeated."""
-    a_day: int = 192
+    a_day: int = 96
     """Updates of all lessons within 24 hours."""
     max_tokens: int = 1024
     """Most tokens of a practised answer."""

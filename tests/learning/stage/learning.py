@@ -37,6 +37,7 @@ SETTINGS = LearnerSettings(
     lora_rank=0,
     lr=1e-3,
     max_move=0.0,
+    practice_epochs=3,
     batch=4,
     min_batch=2,
     max_wait_s=100.0,

@@ -288,7 +288,7 @@ def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach
             place.learn(store).run(lambda: False, follow=False)
             recipe = place.versions.all()[-1].recipe
             assert recipe is not None
-            assert recipe.learner["lr"] == pytest.approx(0.5 * shares[-1] * rate)
+            assert recipe.learner["lr"] == pytest.approx(shares[-1] * rate)
             assert recipe.learner["epochs"] == place.settings.practice_epochs
     assert shares[:-1] == [1.0] * (WINDOW // 2 + 1)
     assert shares[-1] < 1
