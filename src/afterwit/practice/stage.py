@@ -102,21 +102,7 @@ class Practice:
 
         All are stored together: a crash before that leaves nothing. Raises EngineError if the engine fails.
         """
-        now, refused, recorded_only = self._now(), frozenset(self._refused), frozenset(self._recorded_only)
-        known = self._known if self._base_teaches else None
-        began = time.monotonic()
-        found = await self._store.call(
-            lambda store: next_round(
-                store,
-                self._settings,
-                self._learner,
-                now=now,
-                without=refused,
-                recorded_only=recorded_only,
-                known=known,
-            )
-        )
-        self._looked_s = time.monotonic() - began
+        found = await self._next()
         if isinstance(found, Test):
             return await self._test(found)
         if isinstance(found, str):
@@ -148,6 +134,25 @@ class Practice:
         return bool(answers) and await self._store.call(
             lambda store: store.practised(lesson, words, answers, now=at)
         )
+
+    async def _next(self) -> Round | Test | str:
+        """The next round by what the store holds, a test before it, or why nothing is due."""
+        now, refused, recorded_only = self._now(), frozenset(self._refused), frozenset(self._recorded_only)
+        known = self._known if self._base_teaches else None
+        began = time.monotonic()
+        found = await self._store.call(
+            lambda store: next_round(
+                store,
+                self._settings,
+                self._learner,
+                now=now,
+                without=refused,
+                recorded_only=recorded_only,
+                known=known,
+            )
+        )
+        self._looked_s = time.monotonic() - began
+        return found
 
     async def _answer(
         self, found: Round, prompt: Turn, words: str, *, synthetic: bool = False
