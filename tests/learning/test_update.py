@@ -245,6 +245,21 @@ def test_old_log_probs_stay_those_of_the_updates_start(student: Path, base: Path
     assert {name: twice[name] for name in once} == once
 
 
+def test_no_step_follows_one_that_moved_the_policy_far_enough(
+    student: Path, base: Path, renderer: Renderer
+) -> None:
+    objective = ObjectiveSettings()
+    items = batch(renderer, objective)
+    once, _ = moved(student, base, items, objective)
+    thrice, _ = moved(student, base, items, objective, replace(EXACT, epochs=3))
+    stopped, found = moved(student, base, items, objective, replace(EXACT, epochs=3, max_move=1e-5))
+    assert furthest(once, stopped) == 0.0
+    assert found["ratio_distance"] > 1e-5
+    near, _ = moved(student, base, items, objective, replace(EXACT, epochs=3, max_move=100.0))
+    assert furthest(thrice, near) == 0.0
+    assert furthest(once, near) > 1e-4
+
+
 def test_the_norm_is_reported_before_it_is_clipped(student: Path, base: Path, renderer: Renderer) -> None:
     objective = ObjectiveSettings()
     items = batch(renderer, objective)

@@ -10,6 +10,7 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from shutil import disk_usage
@@ -231,8 +232,11 @@ class Learn:
                 raise VersionHeld(why, evidence=found.evidence)
             return found
 
-        step = self._step_of(records)
-        settings, objective = gate.backed_off(self._settings, self._trainer.objective, step=step)
+        settings, step = self._settings, 1.0
+        if records and all(record.turn.kind is Kind.PRACTICE for record in records):
+            settings = replace(settings, epochs=settings.practice_epochs)
+            step = settings.practice_step * self._step_of(records)
+        settings, objective = gate.backed_off(settings, self._trainer.objective, step=step)
         return self._trainer.train(
             new,
             replayed,
@@ -244,10 +248,8 @@ class Learn:
         )
 
     def _step_of(self, records: Sequence[Record]) -> float:
-        """The share of the learning rate for these turns: less than 1 if all of them practise lessons that
-        have little left to teach."""
-        if not records or any(record.turn.kind is not Kind.PRACTICE for record in records):
-            return 1.0
+        """The share of a whole step for these practised answers: less than 1 if their lessons have little
+        left to teach."""
         numbers = {
             number for number, _ in self._store.lessons_on([each.turn.id for each in records]).values()
         }

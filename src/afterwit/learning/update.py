@@ -115,6 +115,8 @@ def update(
     for _ in range(settings.epochs - 1):
         terms, _ = step(state, settings, progress)
         found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
+        if _far(terms, settings):
+            break
     policy.reward_mean = state.reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
@@ -137,6 +139,9 @@ def one_epoch(
         else:
             counted.update(accumulate(state, micro_batch))
     terms = ranks.totals(counted)
+    if _far(terms, settings):
+        policy.masters.clear()
+        return terms, 0.0
     ranks.add_up(policy.masters)
     norm = clip_gradients(policy.masters, settings.clip)
     require_finite(terms["loss"], norm, policy)
@@ -145,6 +150,11 @@ def one_epoch(
     policy.masters.publish()
     progress(Phase.STEPPED)
     return terms, norm
+
+
+def _far(terms: Mapping[str, float], settings: LearnerSettings) -> bool:
+    """Whether the steps so far moved the policy enough; None was taken before terms without a ratio."""
+    return 0 < settings.max_move <= terms.get("ratio_distance", 0.0)
 
 
 def require_finite(loss: float, norm: float, policy: Policy) -> None:

@@ -31,10 +31,10 @@ class PracticeSettings:
 
     enabled: bool = True
     """false: a correction teaches once, by its own turn."""
-    updates: int = 8
+    updates: int = 16
     """Updates for one lesson until it is learned; as many again the next day, or when the correction is
     repeated."""
-    a_day: int = 96
+    a_day: int = 192
     """Updates of all lessons within 24 hours."""
     max_tokens: int = 1024
     """Most tokens of a practised answer."""
@@ -73,7 +73,7 @@ update has nothing to gain from it, and much to lose."""
 SHARE = 0.15
 """Of the first gap: the rest is not worth an update."""
 LEAST_STEP = 0.25
-"""Of the learning rate. A whole step near the end overshoots: SmolLM2 fell from 0.62 of a preference to 0.41
+"""Of a whole one. A whole step near the end overshoots: SmolLM2 fell from 0.62 of a preference to 0.41
 in four more updates, and with smaller ones it stayed at 0.66."""
 FALLS = 0.95
 """A mean gap over this share of the one before it no longer falls."""
@@ -283,8 +283,8 @@ def progress_of(gaps: Sequence[float], *, first: float | None) -> tuple[Progress
 
 
 def step_of(lessons: Iterable[Lesson]) -> float:
-    """The share of the learning rate for an update with nothing but answers that practise these lessons: as
-    much as the one with most to teach has left of its first gap."""
+    """The share of a whole step for an update with nothing but answers that practise these lessons: as much
+    as the one with most to teach has left of its first gap."""
     left = [each.gap / each.first for each in map(standing, lessons) if each.gap is not None and each.first]
     return min(1.0, max(LEAST_STEP, *left)) if left else 1.0
 

@@ -36,6 +36,7 @@ SETTINGS = LearnerSettings(
     device="cpu",
     lora_rank=0,
     lr=1e-3,
+    max_move=0.0,
     batch=4,
     min_batch=2,
     max_wait_s=100.0,

@@ -107,7 +107,8 @@ def without(place: Place, other: Place, gone: set[str], *, versions: Sequence[in
                 for turns in (version.turns, version.replayed)
             )
             if new:
-                trainer.train(new, again, now=1.0, progress=lambda phase: None)
+                settings, _, _ = settings_of(version)  # steps of practice are more and smaller
+                trainer.train(new, again, now=1.0, progress=lambda phase: None, settings=settings)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["whole", "lora"])
@@ -272,6 +273,9 @@ def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach
 ) -> None:
     learned(place, samples, (0, 2))
     rate, shares = place.settings.rate, []
+    (first,) = (version.recipe for version in place.versions.all()[1:])
+    assert first is not None
+    assert first.learner["epochs"] == place.settings.epochs
     with place.store() as store:
         number = store.teach(store.turn("turn0000").sampled_turn, "Keep it short.", now=1.0)
         for at in range(WINDOW // 2 + 2):
@@ -284,7 +288,8 @@ def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach
             place.learn(store).run(lambda: False, follow=False)
             recipe = place.versions.all()[-1].recipe
             assert recipe is not None
-            assert recipe.learner["lr"] == pytest.approx(shares[-1] * rate)
+            assert recipe.learner["lr"] == pytest.approx(0.5 * shares[-1] * rate)
+            assert recipe.learner["epochs"] == place.settings.practice_epochs
     assert shares[:-1] == [1.0] * (WINDOW // 2 + 1)
     assert shares[-1] < 1
 

@@ -106,7 +106,7 @@ MACHINERY = {
     "objective": "confident_above baseline_decay",
     "learner": "enabled adapters shared_keys teaches max_wait_s source_turns_a_day teacher_url "
     "hours teacher_key_env teacher_device reference reference_device reference_reads_hints "
-    "ema_decay micro_batch_tokens "
+    "ema_decay practice_epochs practice_step max_move micro_batch_tokens "
     "packing loss_backend checkpointing device dtype threads measure_effects keep_versions "
     "mismatch_alarm poll_s processes shards patience_s lease_s retry_s max_attempts",
     "promotion": "may_lose hold_at per_kind per_source share_of_update may_end_badly alarm_at confirm_after "
