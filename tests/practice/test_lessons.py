@@ -135,10 +135,12 @@ def test_a_lesson_is_learned_once_its_answers_hardly_differ_from_the_teachers() 
 
 
 def test_a_gap_that_no_longer_falls_ends_practice_and_one_that_falls_does_not() -> None:
-    flat, falling = [4.0] * FEWEST_TO_SETTLE, [40.0 - at for at in range(FEWEST_TO_SETTLE)]
+    flat, falling = [4.0] * FEWEST_TO_SETTLE, [80.0 - at for at in range(FEWEST_TO_SETTLE)]
     assert progress_of(flat, first=4.0)[0] is Progress.SETTLED
     assert progress_of(flat[1:], first=4.0)[0] is Progress.PRACTISING
-    assert progress_of(falling, first=40.0)[0] is Progress.PRACTISING
+    assert progress_of(falling, first=80.0)[0] is Progress.PRACTISING
+    uneven = [80.0 - at + (6.0 if at // WINDOW % 2 else -6.0) for at in range(FEWEST_TO_SETTLE)]
+    assert progress_of(uneven, first=80.0)[0] is Progress.PRACTISING  # it falls, though not at every moment
 
 
 def test_only_what_trained_since_it_was_said_last_counts_and_a_new_correction_begins_again() -> None:
@@ -154,7 +156,7 @@ def test_only_what_trained_since_it_was_said_last_counts_and_a_new_correction_be
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 60), st.sampled_from([0.2, 3.0, 9.0])), max_size=40),
+    st.lists(st.tuples(st.integers(1, 60), st.sampled_from([0.2, 3.0, 9.0])), max_size=80),
     st.sets(st.integers(0, 60), max_size=3),
 )
 def test_a_lesson_was_learned_at_the_first_moment_at_which_it_stood_as_learned(answered, said_again) -> None:
@@ -175,6 +177,9 @@ def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_he
     assert rests(many, now=20.0, most=9) is None
     assert rests(many, now=20.0, most=8) is not None
     assert rests(many, now=20.0 + DAY_S, most=8) is None  # the next day
+    good = tuple(replace(each, reason=Reason.ALREADY_GOOD) for each in many.answers)
+    assert rests(lesson(*good[:4], along=good), now=20.0, most=8) is None  # twelve, and four could teach it
+    assert rests(lesson(*good[:4], along=7 * good), now=20.0, most=8) is not None
     held = lesson(answer(1.0, state=State.SKIPPED, reason=Reason.HELD_BACK))
     assert rests(held, now=2.0, most=8) is not None
     said_again = lesson(held.answers[0], said=(said(), said(3.0)))

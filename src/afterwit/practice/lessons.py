@@ -77,8 +77,14 @@ LEAST_STEP = 0.25
 in four more updates, and with smaller ones it stayed at 0.66."""
 FALLS = 0.95
 """A mean gap over this share of the one before it no longer falls."""
-FEWEST_TO_SETTLE = 24
+TREND = 16
+"""Answers in each of the two means that tell whether a gap still falls: with 8, the noise of single answers
+ended lessons that had not moved yet."""
+FEWEST_TO_SETTLE = 3 * TREND
 """Answers before a gap may count as one that no longer falls."""
+MOST_SAMPLED = 4
+"""Answers sampled for each one that may teach a lesson: good ones to synthetic requests, and those to
+approved prompts, teach it nothing."""
 ALIKE = 0.8
 """Share of the longer lesson's words that the shorter one must have."""
 OTHERS = 3
@@ -276,9 +282,10 @@ def progress_of(gaps: Sequence[float], *, first: float | None) -> tuple[Progress
         return Progress.PRACTISING, gap
     if gap <= CLOSE or (first is not None and gap <= SHARE * first):
         return Progress.LEARNED, gap
-    before = gaps[-2 * WINDOW : -WINDOW]
-    if len(gaps) >= FEWEST_TO_SETTLE and gap >= FALLS * fmean(before):
-        return Progress.SETTLED, gap
+    if len(gaps) >= FEWEST_TO_SETTLE:
+        before, newest = fmean(gaps[-2 * TREND : -TREND]), fmean(gaps[-TREND:])
+        if newest >= FALLS * before:
+            return Progress.SETTLED, gap
     return Progress.PRACTISING, gap
 
 
@@ -320,15 +327,15 @@ def names_a_case(words: str, request: str, requests: Sequence[str], *, tools: st
 
 
 def rests(lesson: Lesson, *, now: float, most: int) -> str | None:
-    """Why a lesson is not practised now; None: it may be. `most`: answers in a row."""
+    """Why a lesson is not practised now; None: it may be. `most`: answers in a row that may teach it."""
     found = standing(lesson).progress
     if found is not Progress.PRACTISING:
         return found.value
     began = max(lesson.newest, now - DAY_S)
-    recent = lesson.sampled_since(began)
-    if any(answer.reason is Reason.HELD_BACK for answer in recent):
+    sampled = lesson.sampled_since(began)
+    if any(answer.reason is Reason.HELD_BACK for answer in sampled):
         return "an update with it was held back"
-    if len(recent) >= most:
+    if len(lesson.since(began)) >= most or len(sampled) >= MOST_SAMPLED * most:
         return "practised enough for now"
     return None
 
