@@ -182,7 +182,7 @@ class Lesson:
     answers: tuple[Answer, ...] = ()
     """Oldest first."""
     along: tuple[Answer, ...] = ()
-    """Answers that the base taught without the lesson: to approved prompts, and those that recited a hint;
+    """Answers that the base taught without this lesson: to approved prompts, and those that recited a hint;
     and good ones to synthetic requests to which the lesson adds nothing. Oldest first."""
 
     @property
@@ -207,6 +207,29 @@ class Lesson:
         return self.words if self.edited else said.words
 
 
+class Learned(NamedTuple):
+    """A lesson that was practised before, and its correction whose words the teacher reads too."""
+
+    lesson: Lesson
+    said: Said
+
+    @property
+    def words(self) -> str:
+        return self.lesson.words_of(self.said)
+
+
+def hint_of(learned: Iterable[Learned], words: str) -> str:
+    """What the teacher reads: the lessons that were practised before, then these words, if there are any.
+
+    A teacher that read the words alone would answer as the base does in everything else, and so teach the
+    opposite of the others.
+    """
+    read = [" ".join(each.words.split()) for each in learned]
+    if not read:
+        return words
+    return " ".join(each if each.endswith((".", "!", "?")) else f"{each}." for each in [*read, words] if each)
+
+
 class Fresh(NamedTuple):
     """An answer that was sampled for practice, before it is stored."""
 
@@ -217,9 +240,11 @@ class Fresh(NamedTuple):
     """Why it cannot train, or has nothing to teach."""
     gap: float | None = None
     along: bool = False
-    """Whether the base teaches it without the lesson."""
+    """Whether the base teaches it without this lesson."""
     reward: int = 0
     """1 or -1 if it followed the lesson, or did not, where others to its prompt did otherwise; else 0."""
+    learned: tuple[Learned, ...] = ()
+    """The lessons that the teacher reads as well."""
 
 
 class Standing(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from afterwit.gateway.auth import Caller, Permission
@@ -20,6 +20,7 @@ from afterwit.lifecycle import State
 from afterwit.practice.lessons import (
     DAY_S,
     STAND,
+    Learned,
     Lesson,
     PracticeSettings,
     Progress,
@@ -38,6 +39,7 @@ from afterwit.store import Store
 from afterwit.text import counted
 from afterwit.turn import Message, RecordedTurn, Sampled, Sampling, Turn, source_of
 from afterwit.verdict import ReviewRule, Waiting
+from afterwit.vetting.own_words import MOST_HINT
 
 PRACTISED_FOR_S = 30 * DAY_S
 """Since a lesson was last given: an older one waits until it is given again."""
@@ -51,6 +53,10 @@ TESTED = 8
 scores two rows of each, once."""
 MAY_SPOIL = 0.25
 """Share of the approved turns of its kind that a lesson may contradict and still be spread."""
+
+
+MOST_LEARNED = 5
+"""Lessons that the teacher reads beside the practised one: the last given."""
 
 
 class Tested(NamedTuple):
@@ -84,6 +90,13 @@ class Round:
     """The corrected turn, whose instructions synthetic requests follow."""
     synthetic: int = 0
     """How many requests the model writes itself."""
+    learned: tuple[Learned, ...] = ()
+    """The lessons that the teacher reads as well, the last given last."""
+
+    @property
+    def words(self) -> str:
+        """Of the lesson."""
+        return self.lesson.words_of(self.said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +149,9 @@ def next_round(
     why = Counter[str]()
     for lesson in in_turn(lessons):
         found = _round_of(store, lesson, rules, facts)
-        if not isinstance(found, str):
+        if isinstance(found, Round):
+            return replace(found, learned=_learned(lessons, found, rules, facts))
+        if isinstance(found, Test):
             return found
         why[found] += 1
     return "; ".join(f"{counted(number, 'lesson')}: {reason}" for reason, number in why.items())
@@ -213,6 +228,28 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
             said, own = usable[-1], found.own
             return Round(lesson=lesson, said=said, prompts=prompts, along=along, own=own, synthetic=synthetic)
     return "practised on every prompt of its kind"
+
+
+def _learned(lessons: Sequence[Lesson], found: Round, rules: _Rules, facts: _Facts) -> tuple[Learned, ...]:
+    """Lessons of the same source that were practised before on all kinds of prompts, the last given last, as
+    many as fit into one hint."""
+    chosen, room = list[Learned](), MOST_HINT - len(found.words)
+    practised = (
+        Learned(each, usable[-1])
+        for each in sorted(lessons, key=lambda each: (-each.newest, each.number))
+        if (each.source, each.adapter) == (found.lesson.source, found.lesson.adapter)
+        and each.number != found.lesson.number
+        and each.scope in (None, found.lesson.scope)
+        and standing(each).progress in (Progress.PRACTISING, Progress.LEARNED, Progress.SETTLED)
+        and any(answer.version is not None for answer in each.answers)
+        and (usable := _usable(each, rules.learner.teaching, facts.excluded))
+    )
+    for each in practised:
+        general = each.lesson.general or (each.lesson.spoils is None and not names_a_case(each.words, "", ()))
+        if general and len(each.words) < room and len(chosen) < MOST_LEARNED:
+            chosen.append(each)
+            room -= len(each.words) + 1
+    return tuple(reversed(chosen))
 
 
 def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: float) -> list[str]:

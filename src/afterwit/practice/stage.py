@@ -1,7 +1,8 @@
 """The practice stage: while nothing else waits, answers recorded prompts again, and a lesson teaches on them.
 
 A practised answer is a turn of the kind `practice`: sampled from the present weights without the hint, stored
-at once as judged, with the words of its lesson as its only hint. It belongs to the session of the correction.
+at once as judged. Its hint is the words of its lesson, after those of lessons that were practised before. It
+belongs to the session of the correction.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import fsum, isfinite
@@ -27,7 +28,7 @@ from afterwit.judging.verdicts import Ask
 from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, standing
+from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, hint_of, standing
 from afterwit.practice.rounds import IDLE, Round, Test, Tested, names_case, next_round
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
@@ -114,7 +115,7 @@ class Practice:
             self.doing = f"waits until version {newest} is served"
             return False
         self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
-        lesson, words = found.lesson, found.lesson.words_of(found.said)
+        lesson, words = found.lesson, found.words
         synthetic = list[Turn]()
         if found.synthetic:
             synthetic, requests = await self._synthetic.take(found.own, found.synthetic)
@@ -125,9 +126,9 @@ class Practice:
                 if not found.prompts:
                     return True
         sampled = await asyncio.gather(
-            *(self._answer(found, prompt, words) for prompt in found.prompts),
-            *(self._answer(found, prompt, "") for prompt in found.along),
-            *(self._answer(found, request, words, synthetic=True) for request in synthetic),
+            *(self._answer(found, prompt) for prompt in found.prompts),
+            *(self._answer(found, prompt, along=True) for prompt in found.along),
+            *(self._answer(found, request, synthetic=True) for request in synthetic),
         )
         answers = await self._judged([each for each in sampled if each is not None], words)
         at = self._now()
@@ -155,13 +156,13 @@ class Practice:
         return found
 
     async def _answer(
-        self, found: Round, prompt: Turn, words: str, *, synthetic: bool = False
+        self, found: Round, prompt: Turn, *, synthetic: bool = False, along: bool = False
     ) -> Fresh | None:
         """A new turn that answers the prompt, measured; None if the prompt cannot be answered.
 
-        Without words the teacher reads no hint; nor where the answer recites one, of which it would approve,
-        or has a call that does not parse. A good answer to a `synthetic` request to which the words add
-        nothing does not count for the lesson.
+        The teacher does not read the lesson if the prompt goes `along`, and reads none where the answer
+        recites a hint, of which it would approve, or has a call that does not parse. A good answer to a
+        `synthetic` request to which the lesson adds nothing does not count for it.
         """
         try:
             turn = await self._sampled(found, prompt)
@@ -169,16 +170,20 @@ class Practice:
             if not synthetic:
                 self._refused.add(prompt.id)
             return None
-        words = "" if recites(turn.message) or self._breaks(turn.message) else words
+        learned = found.learned
+        if recites(turn.message) or self._breaks(turn.message):
+            along, learned = True, ()
         reason = untrainable(turn)
         if reason is None and self._redaction.in_message(turn.message):
             reason = Reason.HOLDS_SECRET
         gap = None
         if reason is None:
-            gap, words = await self._gap(turn, words, synthetic=synthetic)
+            plain, whole = hint_of(learned, ""), hint_of(learned, found.words)
+            gap, added = await self._gap(turn, [plain if along else whole, *([plain] if synthetic else [])])
+            along = along or (synthetic and gap is not None and max(gap, added) <= CLOSE)
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
-        return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along=not words)
+        return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along, learned=learned)
 
     async def _sampled(self, found: Round, prompt: Turn) -> Turn:
         """A new turn with an answer of the present weights. Raises RequestError or RequestRefused if the
@@ -275,29 +280,27 @@ class Practice:
         await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
         return True
 
-    async def _gap(self, turn: Turn, words: str, *, synthetic: bool) -> tuple[float | None, str]:
-        """The answer's gap to the teacher, and the words; "" if the request is `synthetic` and the teacher
-        would give the same answer without them: then there is nothing to teach.
+    async def _gap(self, turn: Turn, hints: Sequence[str]) -> tuple[float | None, float]:
+        """The answer's gap to the teacher with the first of these hints, and how far its log-prob is apart
+        with the last, both in nats.
 
-        None if the engine does not serve the teacher or cannot score as the answer was sampled: an update
-        measures it.
+        A gap of None if the engine does not serve the teacher or cannot score as the answer was sampled: an
+        update measures it.
         """
         tau = scoring_temperature(turn.sampling.temperature)
         if not self._base_teaches or not (self._engine.capabilities.scored_tau or tau == 1.0):
-            return None, words
+            return None, 0.0
         ids, room = turn.sampled.ids, self._engine.facts.context_length - len(turn.sampled.ids)
         prompts, _ = await asyncio.to_thread(
-            hinted_prompts, turn, (words,), self._renderer, self._placement, room
+            hinted_prompts, turn, hints, self._renderer, self._placement, room
         )
-        if not prompts:
-            return None, words
-        asked = [prompts[0][1], turn.prompt_ids] if synthetic else [prompts[0][1]]
-        rows = [Score(prompt_ids=each, response_ids=ids, tau=tau) for each in asked]
+        if len(prompts) < len(hints):
+            return None, 0.0
+        rows = [Score(prompt_ids=each, response_ids=ids, tau=tau) for _, each in prompts]
         found = await self._engine.score(rows, top=1, weights=Weights.BASE)
-        shown, plain = (fsum(each.logprobs) for each in (found[0], found[-1]))
-        gap = fsum(turn.sampled.logprobs) - shown
-        adds_nothing = synthetic and max(gap, abs(shown - plain)) <= CLOSE
-        return (gap if isfinite(gap) else None), ("" if adds_nothing else words)
+        first, last = (fsum(each.logprobs) for each in (found[0], found[-1]))
+        gap = fsum(turn.sampled.logprobs) - first
+        return (gap if isfinite(gap) else None), abs(first - last)
 
 
 def told(lesson: Lesson, most: int) -> str:

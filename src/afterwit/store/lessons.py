@@ -10,7 +10,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import STAND, Answer, Fresh, Lesson, Said, alike
+from afterwit.practice.lessons import STAND, Answer, Fresh, Lesson, Said, alike, hint_of
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
@@ -47,9 +47,17 @@ UNFOUNDED = f"""
             AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
         )
         AND NOT EXISTS (SELECT 1 FROM turns p WHERE p.id = k.prompt AND p.{EXCLUDED})
+        AND NOT EXISTS (
+            SELECT 1 FROM learned_before b LEFT JOIN lessons l ON l.number = b.lesson
+            LEFT JOIN taught s ON s.lesson = b.lesson AND s.seq = (SELECT seq FROM turns WHERE id = b.said)
+            LEFT JOIN turns t ON t.seq = s.seq AND t.session NOT IN (SELECT session FROM excluded)
+            AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
+            WHERE b.seq = turns.seq AND (t.seq IS NULL OR l.dropped IS NOT NULL OR l.words <> b.words)
+        )
     )
 """
-"""Whether an answer waits for the learner with a lesson that does not teach any more in its words."""
+"""Whether an answer waits for the learner with a lesson that does not teach any more in its words, or whose
+teacher read a lesson that does not teach any more."""
 
 NOT_ASKED_AGAIN = (
     *(Reason.FORGOTTEN, Reason.EXCLUDED, Reason.HOLDS_SECRET, Reason.REVIEW_REFUSED),
@@ -149,11 +157,14 @@ class Lessons(Recording, Reading, Orders):
 
     def end_unfounded(self, *, now: float) -> int:
         """End the waiting answers whose lesson is gone, dropped or in other words now, whose corrections were
-        all taken back, or whose prompt's session is excluded; returns how many."""
-        if not self._states(UNFOUNDED, (now, *STAND)):  # nearly always: the learner asks at every look
+        all taken back, or whose prompt's session is excluded, or whose teacher read such a lesson; returns
+        how many."""
+        if not self._states(
+            UNFOUNDED, (now, *STAND, *STAND)
+        ):  # nearly always: the learner asks at every look
             return 0
         with self._db.transaction():
-            found = self._states(UNFOUNDED, (now, *STAND))
+            found = self._states(UNFOUNDED, (now, *STAND, *STAND))
             for current in found:
                 self._move(current, State.SKIPPED, now, Reason.REVERTED)
         return len(found)
@@ -185,17 +196,20 @@ class Lessons(Recording, Reading, Orders):
         return int(self._db.value(sql, (at, until)))
 
     def practised(self, lesson: Lesson, words: str, answers: Sequence[Fresh], *, now: float) -> bool:
-        """Store answers; those without a reason wait for the learner with the words as their hint. All or
-        nothing.
+        """Store answers; those without a reason wait for the learner with the words, after those of the
+        lessons learned before, as their hint. All or nothing.
 
-        False, and nothing is stored, if another process practised the lesson since it was read, or it was
-        dropped, edited, restricted or forgotten, or a prompt was forgotten or excluded.
+        False, and nothing is stored, if another process practised the lesson since it was read, or it or one
+        learned before was dropped, edited, restricted or forgotten, or a prompt was forgotten or excluded.
         """
         prompts, sessions = [each.prompt for each in answers], {each.turn.session for each in answers}
         with self._db.transaction():
             self._db.hold(HELD)
-            present = self.lessons(numbers=[lesson.number])
-            if not present or _seen(present[0]) != _seen(lesson):
+            read = [lesson, *(other.lesson for each in answers for other in each.learned)]
+            present = {each.number: each for each in self.lessons(numbers=[each.number for each in read])}
+            if any(_wording(present.get(each.number)) != _wording(each) for each in read):
+                return False
+            if _practice(present[lesson.number]) != _practice(lesson):
                 return False
             gone = f"id IN ({marks(len(prompts))}) AND (reason = ? OR {EXCLUDED})"
             if self.excluded() & sessions or self._states(gone, (*prompts, Reason.FORGOTTEN)):
@@ -207,17 +221,21 @@ class Lessons(Recording, Reading, Orders):
 
     def _practise(self, lesson: int, words: str, answer: Fresh, *, at: float, now: float) -> None:
         """No hash finds it, so it is never a parent."""
-        turn, prompt, reason, gap, along, reward = answer
+        turn, prompt, reason, gap, along, reward, learned = answer
         words = "" if along else words
+        hints = [hint_of(learned, words)]
         columns = first_columns(turn, waits=State.JUDGED, reason=reason, now=now)
         columns |= {"prompt_hash": b"", "full_hash": b"", "depth": 0, "full_depth": 0, "delivered": 1}
         self._writer.add(columns, content_columns(turn), parent=prompt)
         seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
         self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=at)
-        verdict = {"reward": reward, "source": Source.LESSON, "hints": orjson.dumps([words]), "hinted": True}
+        verdict = {"reward": reward, "source": Source.LESSON, "hints": orjson.dumps(hints), "hinted": True}
         self._db.insert(
             "verdicts", {"seq": seq, **verdict, "rl": reward != 0, "opd": True, "revision": 0, "at": now}
         )
+        for other in learned:
+            said = {"said": other.said.turn, "session": other.said.session, "words": other.words}
+            self._db.insert("learned_before", {"seq": seq, "lesson": other.lesson.number, **said})
 
     def _carry(
         self,
@@ -235,10 +253,16 @@ class Lessons(Recording, Reading, Orders):
         self._db.insert("taught", row | {"tokens": tokens})
 
 
-def _seen(lesson: Lesson) -> tuple[Any, ...]:
-    """The state that must not change between sampling and storing practised answers."""
-    said = [(each.turn, each.at) for each in lesson.said]
-    return lesson.words, lesson.dropped, lesson.scope, said, len(lesson.answers), len(lesson.along)
+def _wording(lesson: Lesson | None) -> object:
+    """What must not change of a lesson between sampling and storing answers whose teacher reads it."""
+    if lesson is None:
+        return None
+    return lesson.words, lesson.dropped, lesson.scope, [(each.turn, each.at) for each in lesson.said]
+
+
+def _practice(lesson: Lesson) -> tuple[int, int]:
+    """What must not change of the practised lesson."""
+    return len(lesson.answers), len(lesson.along)
 
 
 def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:

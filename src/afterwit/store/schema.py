@@ -255,7 +255,21 @@ SPOILING = ("ALTER TABLE lessons ADD COLUMN spoils TEXT",)
 RESTRICTING = ("ALTER TABLE lessons ADD COLUMN scope TEXT",)
 """The client to whose prompts a lesson is restricted."""
 
-MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING, RESTRICTING)
+LEARNED_BEFORE = (
+    """
+        CREATE TABLE learned_before (
+            seq INTEGER NOT NULL,
+            lesson INTEGER NOT NULL,
+            said TEXT NOT NULL,
+            session TEXT NOT NULL,
+            words TEXT NOT NULL,
+            PRIMARY KEY (seq, lesson)
+        ) WITHOUT ROWID
+    """,
+)
+"""The other lessons that a practised answer's teacher read, and the corrected turns whose words it read."""
+
+MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING, RESTRICTING, LEARNED_BEFORE)
 
 SCHEMA = len(MIGRATIONS)
 """The version that this Afterwit writes. A store with a greater one is refused."""

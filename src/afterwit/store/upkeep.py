@@ -32,11 +32,11 @@ UNSAID = """
 UNTRAINED = """(
     prompt IS NULL OR NOT EXISTS (SELECT 1 FROM turns t JOIN trained ON turn = t.id WHERE t.seq = taught.seq)
 )"""
-"""Rows of `taught` that retention removes. The others name what the weights learned of a lesson, so that it
-can be unlearned; UNWORDED leaves no words of theirs once the lesson is gone."""
+"""Rows of `taught` that retention removes, with those of `learned_before`. The others name what the weights
+learned of a lesson, so that it can be unlearned; UNWORDED leaves no words of theirs once it is gone."""
 
 UNWORDED = """
-    UPDATE taught SET words = '' WHERE words <> '' AND lesson NOT IN (SELECT number FROM lessons)
+    UPDATE {} SET words = '' WHERE words <> '' AND lesson NOT IN (SELECT number FROM lessons)
     AND seq NOT IN (SELECT seq FROM contents)
 """
 
@@ -44,10 +44,13 @@ OF_SESSION = """
     (session = ? OR id IN (
         SELECT t.id FROM taught k JOIN turns t USING (seq) LEFT JOIN turns p ON p.id = k.prompt
         WHERE p.session = ? OR (k.prompt IS NOT NULL AND 'lesson:' || k.lesson = ?)
+        UNION
+        SELECT t.id FROM learned_before b JOIN turns t USING (seq)
+        WHERE b.session = ? OR 'lesson:' || b.lesson = ?
     ))
 """
-"""Whether a turn is of a session, or practised on one of its prompts. `lesson:NUMBER`, in place of a session,
-names what practised this lesson."""
+"""Whether a turn is of a session, practised on one of its prompts, or was taught in its words too.
+`lesson:NUMBER`, in place of a session, names what practised this lesson or was taught in its words."""
 
 BATCH = 32
 """Turns whose content is deleted by one statement, and by retention in one transaction."""
@@ -183,7 +186,7 @@ class Orders(Part):
         """End the session's turns, present and future: they never train. What has trained stays trained."""
         with self._db.alone():
             self._db.execute("INSERT INTO excluded VALUES (?, ?) ON CONFLICT DO NOTHING", (session, now))
-            found = self._states(f"{OF_SESSION} ORDER BY seq", (session,) * 3)
+            found = self._states(f"{OF_SESSION} ORDER BY seq", (session,) * 5)
             training = [turn for turn in found if turn.state is State.JUDGED and turn.leased(now)]
             waiting = [turn for turn in found if not turn.ended and turn not in training]
             for current in waiting:
@@ -248,7 +251,7 @@ class Orders(Part):
     def turn_ids(self, session: str) -> tuple[str, ...]:
         """The ids of all turns of a session and of what practised on its prompts, including those whose
         content is gone."""
-        rows = self._db.rows(f"SELECT id FROM turns WHERE {OF_SESSION} ORDER BY seq", (session,) * 3)
+        rows = self._db.rows(f"SELECT id FROM turns WHERE {OF_SESSION} ORDER BY seq", (session,) * 5)
         return tuple(row["id"] for row in rows)
 
     def forget(self, session: str, *, now: float) -> int:
@@ -263,7 +266,7 @@ class Orders(Part):
         return found
 
     def _forget(self, session: str, *, now: float) -> int:
-        found = self._states(f"{OF_SESSION} ORDER BY seq", (session,) * 3)
+        found = self._states(f"{OF_SESSION} ORDER BY seq", (session,) * 5)
         held = sum(
             self._delete_contents([turn.seq for turn in found[start : start + BATCH]])
             for start in range(0, len(found), BATCH)
@@ -291,6 +294,8 @@ class Orders(Part):
         for table in CONTENT_TABLES:
             only = taught if table == "taught" else "TRUE"
             self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here}) AND {only}", seqs)
+        untaught = f"seq IN ({here}) AND seq NOT IN (SELECT seq FROM taught)"
+        self._db.execute(f"DELETE FROM learned_before WHERE {untaught}", seqs)
         self._db.execute(UNSAID)
         return int(held)
 
@@ -365,7 +370,8 @@ class Upkeep(Orders):
                 removed += gone
         if removed:
             with self._db.transaction():
-                self._db.execute(UNWORDED)
+                for table in ("taught", "learned_before"):
+                    self._db.execute(UNWORDED.format(table))
         if removed or approved:
             self._db.wipe()
         return removed

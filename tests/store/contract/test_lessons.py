@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Fresh, Lesson, Spoils
+from afterwit.practice.lessons import Fresh, Learned, Lesson, Spoils
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
@@ -27,7 +27,12 @@ def corrected(store: Store, id: str, words: str = WORDS, *, now: float = 1.0, **
 
 
 def practised(
-    store: Store, lesson: Lesson, *answers: tuple[str, str], now: float = 5.0, reason: Reason | None = None
+    store: Store,
+    lesson: Lesson,
+    *answers: tuple[str, str],
+    now: float = 5.0,
+    reason: Reason | None = None,
+    learned: Sequence[Lesson] = (),
 ) -> bool:
     """Answers of these ids to the prompts of these turns."""
     said = lesson.said[-1]
@@ -42,7 +47,10 @@ def practised(
         )
         for id, prompt in answers
     ]
-    rows = [Fresh(turn, prompt, reason) for turn, (_, prompt) in zip(turns, answers, strict=True)]
+    others = tuple(Learned(each, each.said[-1]) for each in learned)
+    rows = [
+        Fresh(turn, prompt, reason, learned=others) for turn, (_, prompt) in zip(turns, answers, strict=True)
+    ]
     return store.practised(lesson, lesson.words_of(said), rows, now=now)
 
 
@@ -301,6 +309,68 @@ def test_what_retention_removed_can_still_be_unlearned_while_the_lesson_is_there
     assert [each.turn for each in store.lesson(number).answers] == ["p1", "p2"]
     store.forget(f"lesson:{number}", now=21.0)
     assert store.lesson(number).answers == ()
+
+
+GREET = "Greet the person."
+
+
+def taught_both(store: Store) -> tuple[int, int]:
+    """A lesson of the session `mine`, whose practised answer (p1) was also taught in the words of a lesson of
+    the session `early`."""
+    first = corrected(store, "a", GREET, session="early")
+    number = corrected(store, "b", session="mine")
+    assert practised(store, store.lesson(number), ("p1", "b"), learned=[store.lesson(first)])
+    return first, number
+
+
+def test_an_answer_is_taught_in_the_words_of_lessons_learned_before_too(store: Store) -> None:
+    first, number = taught_both(store)
+    verdict = store.turn("p1").verdict
+    assert verdict is not None
+    assert verdict.hints == (f"{GREET} {WORDS}",)
+    assert [len(store.lesson(each).answers) for each in (first, number)] == [0, 1]
+    assert store.lessons_on(["p1"]) == {"p1": (number, WORDS)}
+
+
+OTHER_TAKEN_BACK: dict[str, Callable[[Store, int], object]] = {
+    "dropped": lambda store, number: store.change_lesson(number, dropped=6.0),
+    "edited": lambda store, number: store.change_lesson(number, words="Say hello."),
+    "judged again": lambda store, number: store.untaught("a"),
+    "another lesson": lambda store, number: store.teach(store.turn("a").turn, "Use lists.", now=6.0),
+    "excluded": lambda store, number: store.exclude("early", now=6.0),
+    "refused": lambda store, number: store.skip(["a"], Reason.REVIEW_REFUSED, now=6.0),
+}
+
+
+@pytest.mark.parametrize("how", OTHER_TAKEN_BACK)
+def test_answers_wait_no_more_if_their_teacher_read_what_was_taken_back(store: Store, how: str) -> None:
+    first, number = taught_both(store)
+    seen, learned = store.lesson(number), store.lesson(first)
+    assert store.end_unfounded(now=5.5) == 0
+    OTHER_TAKEN_BACK[how](store, first)
+    store.end_unfounded(now=7.0)
+    assert store.turn("p1").state is State.SKIPPED
+    stored = practised(store, seen, ("p2", "b"), now=8.0, learned=[learned])
+    assert not stored or store.end_unfounded(now=9.0) == 1
+
+
+def test_what_was_taught_in_the_words_of_a_forgotten_session_is_forgotten(store: Store) -> None:
+    first, number = taught_both(store)
+    store.commit_version(a_version(1, ["p1"]), now=6.0)
+    assert store.turn_ids("early") == ("a", "p1")
+    assert store.turn_ids(f"lesson:{first}") == ("p1",)
+    store.forget("early", now=7.0)
+    assert store.lesson(number).answers == ()
+    assert store._db.rows("SELECT * FROM learned_before") == []
+
+
+def test_what_retention_removed_can_be_unlearned_with_the_other_lesson(store: Store) -> None:
+    first, _ = taught_both(store)
+    store.skip(["a", "b"], Reason.STALE, now=6.0)
+    store.commit_version(a_version(1, ["p1"]), now=6.0)
+    store.prune(now=20.0, max_age_s=10.0, max_bytes=None)
+    assert store.turn_ids("early") == store.turn_ids(f"lesson:{first}") == ("p1",)
+    assert [row["words"] for row in store._db.rows("SELECT words FROM learned_before")] == [""]
 
 
 def test_feedback_on_a_practised_answer_is_recorded_and_changes_nothing(store: Store) -> None:
