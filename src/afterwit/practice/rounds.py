@@ -241,7 +241,7 @@ def _learned(lessons: Sequence[Lesson], found: Round, rules: _Rules, facts: _Fac
         and each.number != found.lesson.number
         and each.scope in (None, found.lesson.scope)
         and standing(each).progress in (Progress.PRACTISING, Progress.LEARNED, Progress.SETTLED)
-        and any(answer.version is not None for answer in each.answers)
+        and any(answer.state is State.TRAINED for answer in each.answers)
         and (usable := _usable(each, rules.learner.teaching, facts.excluded))
     )
     for each in practised:
