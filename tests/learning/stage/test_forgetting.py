@@ -16,7 +16,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.learning.forgetting import settings_of
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.practice.lessons import WINDOW, Fresh, step_of
+from afterwit.practice.lessons import WINDOW, Fresh, Learned, step_of
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
@@ -254,15 +254,23 @@ def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
         assert store.turn("turn0003").reason is Reason.REVERTED
 
 
+PRACTISED = {"turn0008", "turn0009", "turn0010", "turn0011"}
+
+
 def practised(place: Place, samples: Samples) -> None:
-    """A lesson of session s0, practised in the second update: on its own prompt, and on one of GONE."""
+    """A lesson of session s0, practised in the second update on its own prompt and on one of GONE, and in the
+    third one by a teacher that also read a lesson of GONE."""
     learned(place, samples, (0, 2))
     with place.store() as store:
         number = store.teach(store.turn("turn0000").sampled_turn, "Keep it short.", now=1.0)
+        other = store.lesson(store.teach(store.turn("turn0002").sampled_turn, "Greet them.", now=1.0))
+        prompts = ("turn0000", "turn0002", "turn0000", "turn0000")
         answers = [
             Fresh(replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), prompt)
-            for each, prompt in zip(samples(8, 9), ("turn0000", "turn0002"), strict=True)
+            for each, prompt in zip(samples(8, 9, 10, 11), prompts, strict=True)
         ]
+        also = (Learned(other, other.said[0]),)
+        answers[2:] = [each._replace(learned=also) for each in answers[2:]]
         assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0)
         place.learn(store).run(lambda: False, follow=False)
     learned(place, samples, (3, 4))
@@ -297,17 +305,18 @@ def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach
 @pytest.mark.parametrize(
     ("session", "gone"),
     [
-        (GONE, {"turn0002", "turn0009"}),
-        pytest.param("s0", {"turn0000", "turn0008", "turn0009"}, marks=pytest.mark.slow),
-        ("lesson:1", {"turn0008", "turn0009"}),
+        (GONE, {"turn0002", "turn0009", "turn0010", "turn0011"}),
+        pytest.param("s0", {"turn0000", *PRACTISED}, marks=pytest.mark.slow),
+        pytest.param("lesson:1", PRACTISED, marks=pytest.mark.slow),
+        ("lesson:2", {"turn0010", "turn0011"}),
     ],
-    ids=["prompt", "correction", "lesson"],
+    ids=["prompt", "correction", "lesson", "other lesson"],
 )
-def test_practice_is_forgotten_to_the_bit_with_its_prompt_its_correction_or_alone(
+def test_practice_is_forgotten_to_the_bit_with_its_prompt_or_what_its_teacher_read_or_alone(
     place: Place, lived: Callable[..., Place], session: str, gone: set[str]
 ) -> None:
     place = lived(place, WAYS[1], practised)
-    assert {"turn0008", "turn0009"} == set(place.versions.all()[2].turns)
+    assert {turn for version in place.versions.all()[2:4] for turn in version.turns} == PRACTISED
     other = replace(place, home=place.home / "other")
     other.home.mkdir()
     without(place, other, gone)
