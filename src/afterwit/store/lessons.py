@@ -159,12 +159,11 @@ class Lessons(Recording, Reading, Orders):
         """End the waiting answers whose lesson is gone, dropped or in other words now, whose corrections were
         all taken back, or whose prompt's session is excluded, or whose teacher read such a lesson; returns
         how many."""
-        if not self._states(
-            UNFOUNDED, (now, *STAND, *STAND)
-        ):  # nearly always: the learner asks at every look
+        values = (now, *STAND, *STAND)
+        if not self._states(UNFOUNDED, values):  # nearly always: the learner asks at every look
             return 0
         with self._db.transaction():
-            found = self._states(UNFOUNDED, (now, *STAND, *STAND))
+            found = self._states(UNFOUNDED, values)
             for current in found:
                 self._move(current, State.SKIPPED, now, Reason.REVERTED)
         return len(found)
