@@ -195,6 +195,15 @@ def test_a_long_response_may_differ_in_a_fiftieth_of_what_was_sure():
     assert not long.kept([-1.0] * 3 + [-0.01] * 97)
 
 
+def test_free_text_is_lost_once_a_sure_token_is_unlikely_and_a_chosen_response_once_it_is_less_sure():
+    """Learning to answer in one sentence made "The sky is blue." likelier, and a sure token less sure."""
+    whole = replace(item(1), ids=tuple(range(8)), sure=(True,) * 8)
+    chosen, text = (replace(whole, sure=(True,) * sure + (False,) * (8 - sure)) for sure in (4, 3))
+    wavers, unlikely = ([math.log(each)] + [-0.01] * 7 for each in (0.6, 0.29))
+    assert (chosen.kept(wavers), text.kept(wavers)) == (False, True)
+    assert (chosen.kept(unlikely), text.kept(unlikely)) == (False, False)
+
+
 def test_log_probs_of_another_length_are_refused():
     with pytest.raises(ValueError, match="2 ids but 1 log-probs"):
         item(1).kept((-0.1,))

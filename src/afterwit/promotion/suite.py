@@ -105,7 +105,11 @@ SURE = 0.9
 STILL_SURE = 0.7
 """Probability at temperature 1 from which a version still takes such a token."""
 UNLIKELY = 0.3
-"""Probability at temperature 1 below which a version no longer takes such a token when shown a complaint."""
+"""Probability at temperature 1 below which a version no longer takes such a token when shown a complaint, or
+in a response that was not chosen."""
+CHOSEN = 0.5
+"""Least share of such tokens in a response that was chosen, as most tool calls are, and not sampled among
+many as good ones: in free text the odd one at 0.6 shows no loss."""
 MAY_DIFFER = 0.02
 """Share of these tokens that may differ in a response that counts as kept: none in a short one."""
 TEXT = "text"
@@ -157,14 +161,17 @@ class SuiteItem:
             sure=tuple(not forced and logprob >= least for logprob, forced in pairs),
         )
 
-    def kept(self, logprobs: Sequence[float], *, at_least: float = STILL_SURE) -> bool:
+    def kept(self, logprobs: Sequence[float], *, at_least: float | None = None) -> bool:
         """Whether a version that gives the ids these log-probs, each after those before it, still takes it.
 
         That each token is still the likeliest is not enough: a version that wavers samples others. Tokens
-        that the policy was not sure of do not count: free text is sampled, not chosen.
+        that the policy was not sure of do not count. The others need the probability `at_least`; by default
+        `STILL_SURE`, and `UNLIKELY` in a response that was not `CHOSEN`.
         """
         if len(logprobs) != len(self.ids):
             raise ValueError(f"{len(self.ids)} ids but {len(logprobs)} log-probs")
+        if at_least is None:
+            at_least = STILL_SURE if sum(self.sure) >= CHOSEN * len(self.sure) else UNLIKELY
         least = math.log(at_least)
         lost = sum(sure and logprob < least for sure, logprob in zip(self.sure, logprobs, strict=True))
         return lost <= MAY_DIFFER * sum(self.sure)
