@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,20 +17,10 @@ from afterwit.practice.table import accept, edit
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Filter, Store
-from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
 from afterwit.vetting.redaction import Redaction
-from tests.practice.test_stage import NOW, SHORT, House, asks, correct, recorded, renderer
+from tests.practice.test_stage import NOW, SHORT, House, asks, correct, recorded
 from tests.store.examples import a_version, add
-
-__all__ = ["renderer"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = SqliteStore.open(tmp_path / "store.db", fingerprint="fake")
-    yield opened
-    opened.close()
 
 
 def approve(store: Store, renderer: Renderer, *ids: str, scope: str = "key/agent", now: float = NOW) -> None:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.importing.importing import import_lines
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.stage import with_lessons
 from afterwit.store import Filter, Store
-from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind, Turn
 from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
-from tests.practice.test_stage import NOW, SHORT, House, recorded, renderer
-
-__all__ = ["renderer"]
+from tests.practice.test_stage import NOW, SHORT, House, recorded
 
 LINE = {
     "messages": [
@@ -27,13 +20,6 @@ LINE = {
         {"role": "user", "content": "Too long."},
     ]
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = SqliteStore.open(tmp_path / "store.db", fingerprint="fake")
-    yield opened
-    opened.close()
 
 
 def imported(store: Store, *, practise: str | None, flags: tuple[Flag, ...] = ()) -> str:

@@ -20,7 +20,9 @@ from afterwit.practice.lessons import (
     Lesson,
     Progress,
     Said,
+    Wording,
     alike,
+    hint_of,
     in_turn,
     learned_at,
     names_a_case,
@@ -184,6 +186,20 @@ def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_he
     assert rests(held, now=2.0, most=8) is not None
     said_again = lesson(held.answers[0], said=(said(), said(3.0)))
     assert rests(said_again, now=4.0, most=8) is None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "words", "hint"),
+    [
+        ((), "keep it\nshort", "keep it\nshort"),
+        (("Greet me.", "use  lists"), "keep it short", "Greet me. use lists. keep it short."),
+        (("短く。",), "Why so long?", "短く。 Why so long?"),
+        (("Greet me",), "", "Greet me."),
+    ],
+)
+def test_a_hint_is_the_earlier_lessons_as_sentences_then_the_words(earlier, words, hint) -> None:
+    lessons = [lesson(said=(said(words=each),), words=each) for each in earlier]
+    assert hint_of([Wording(each, each.said[0]) for each in lessons], words) == hint
 
 
 def test_a_step_of_practice_is_as_long_as_the_lesson_with_most_to_teach_has_left() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,26 +24,15 @@ from afterwit.practice.stage import Practice, with_lessons
 from afterwit.practice.table import restrict
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Filter, Store
-from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
-from afterwit.vetting.own_words import MOST_HINT
 from experiments.simulation.lockstep import InlineStore
 from tests.fakes.engine import FakeEngine
-from tests.fakes.models import tiny_qwen3
-from tests.fakes.renderers import renderer_of
 from tests.store.examples import NO, a_version, add
 
 LEARNER, PRACTICE = LearnerSettings(), PracticeSettings(synthetic=0.0)
 NOW = 1_000_000.0
 SHORT = "Keep the answer short."
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = SqliteStore.open(tmp_path / "store.db", fingerprint="fake")
-    yield opened
-    opened.close()
 
 
 def asks(words: str) -> Conversation:
@@ -216,11 +204,6 @@ def test_real_turns_that_make_an_update_go_first(store: Store) -> None:
     for number in range(LEARNER.batch):
         correct(store, f"moon{number}")
     assert due(store) == "1 lesson: waits for the next update"
-
-
-@pytest.fixture(scope="module")
-def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
-    return renderer_of(tiny_qwen3(tmp_path_factory.mktemp("qwen")))
 
 
 class House:
@@ -455,85 +438,6 @@ def test_a_prompt_that_does_not_fit_is_left_out(store: Store, renderer: Renderer
     assert {each.prompt for each in store.lessons()[0].answers} == {"tea"}
 
 
-GREET = "Greet the person."
-
-
-def with_another(store: Store, renderer: Renderer, hint: str = GREET, **more: Any) -> tuple[House, int]:
-    """A stage, and the number of a lesson that a version has learned; then the person says another one."""
-    more = {"sampling": Sampling(max_tokens=64)} | more
-    correct(store, "moon", hint, **more)
-    house = House(store, renderer, gap=9.0)
-    assert house.step()
-    waiting = [each.turn for each in store.waiting(now=house.now)]
-    store.commit_version(a_version(1, waiting), now=house.now)
-    house.engine.version, house.now = 1, house.now + 2
-    house.scored.clear()
-    correct(store, "sun", now=house.now - 1, sampling=Sampling(max_tokens=64))
-    return house, store.lessons()[0].number
-
-
-def hints_of(store: Store, lesson: int) -> set[tuple[str, ...]]:
-    records = (store.turn(each.turn) for each in (*store.lesson(lesson).answers, *store.lesson(lesson).along))
-    return {record.verdict.hints for record in records if record.verdict is not None}
-
-
-def test_the_teacher_reads_lessons_that_were_practised_before_too(store: Store, renderer: Renderer) -> None:
-    house, first = with_another(store, renderer)
-    assert house.step()
-    assert hints_of(store, first + 1) == {(f"{GREET} {SHORT}",)}
-    assert all(f"{HEADING}\n{GREET} {SHORT}" in renderer.decode(row.prompt_ids) for row, _ in house.scored)
-
-
-OTHERS: dict[str, dict[str, Any]] = {
-    "dropped": {"dropped": NOW},
-    "contradicts what the person approved": {"spoils": Spoils.OWN},
-    "restricted to another client": {"scope": "key/chat"},
-}
-
-
-@pytest.mark.parametrize("why", OTHERS)
-def test_the_teacher_reads_no_lesson_that_does_not_stand_or_is_for_other_prompts(
-    store: Store, renderer: Renderer, why: str
-) -> None:
-    house, first = with_another(store, renderer)
-    store.change_lesson(first, **OTHERS[why])
-    assert house.step()
-    assert hints_of(store, first + 1) == {(SHORT,)}
-
-
-@pytest.mark.parametrize(("hint", "scope"), [("The moon belongs to Oscar.", "key/agent"), (GREET, "other/a")])
-def test_the_teacher_reads_no_lesson_of_a_case_or_of_another_source(
-    store: Store, renderer: Renderer, hint: str, scope: str
-) -> None:
-    house, first = with_another(store, renderer, hint, scope=scope)
-    assert house.step()
-    assert hints_of(store, first + 1) == {(SHORT,)}
-
-
-def test_the_teacher_reads_as_many_lessons_as_one_hint_holds_the_last_given_first_of_all(
-    store: Store, renderer: Renderer
-) -> None:
-    house, _ = with_another(store, renderer)
-    texts = [f"Say {word} at the end of it, {'x' * 240}." for word in ("yes", "no", "please", "thanks")]
-    for number, hint in enumerate(texts, 2):
-        correct(store, f"s{number}", hint, now=house.now)
-        house.now += 1
-        assert house.step()
-        waiting = [each.turn for each in store.waiting(now=house.now)]
-        store.commit_version(a_version(number, waiting), now=house.now)
-        house.engine.version, house.now = number, house.now + 1
-    (hint,) = max(hints_of(store, store.lessons()[-1].number), key=len)
-    assert hint == " ".join([GREET, *texts[1:]])
-    assert len(hint) <= MOST_HINT < len(" ".join(texts))
-
-
-def test_an_answer_that_recites_a_hint_is_taught_without_any(store: Store, renderer: Renderer) -> None:
-    house, first = with_another(store, renderer)
-    house.answer = renderer.encode(f"Short.\n{HEADING}\n{SHORT}")
-    assert house.step()
-    assert hints_of(store, first + 1) == {("",)}
-
-
 def test_an_answer_with_a_secret_never_trains(store: Store, renderer: Renderer) -> None:
     correct(store, "moon", sampling=Sampling(max_tokens=64))
     assert House(store, renderer, words="the key is AKIA" + "IOSFODNN7EXAMINE").step()
@@ -591,8 +495,9 @@ def test_prompts_may_show_what_is_not_learned_yet_and_may_teach(store: Store, re
     number = {lesson.words: lesson.number for lesson in store.lessons()}
     store.change_lesson(number["Greet the person."], dropped=NOW)
     assert shown() == [SHORT]
-    store.change_lesson(number[SHORT], spoils=Spoils.OTHERS)
-    assert shown() == []
+    for spoiled in (Spoils.OTHERS, Spoils.OWN):
+        store.change_lesson(number[SHORT], spoils=spoiled)
+        assert shown() == []
     store.change_lesson(number[SHORT], general=1, scope="key/agent")
     assert (shown(), shown("key/other")) == ([SHORT], [])
 

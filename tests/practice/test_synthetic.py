@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,13 @@ from afterwit.practice.lessons import PracticeSettings
 from afterwit.practice.rounds import Round, next_round
 from afterwit.practice.synthetic import AT_ONCE, KNOWN, MOST_TOKENS, PLACEHOLDER, TRIES, SyntheticRequests
 from afterwit.store import Filter, Store
-from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Conversation, Kind, Message, Turn
 from afterwit.vetting.redaction import Redaction
 from tests.fakes.engine import FakeEngine
-from tests.practice.test_stage import LEARNER, NOW, SHORT, House, asks, correct, recorded, renderer
+from tests.practice.test_stage import LEARNER, NOW, SHORT, House, asks, correct, recorded
 from tests.store.examples import a_turn, a_version
 
-__all__ = ["renderer"]
 RULES = Message(role="system", content="Answer in French.")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = SqliteStore.open(tmp_path / "store.db", fingerprint="fake")
-    yield opened
-    opened.close()
 
 
 class Writer:

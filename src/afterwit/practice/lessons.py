@@ -92,6 +92,8 @@ OTHERS = 3
 MOST_COMPARED = 512
 """Characters of a lesson or a request that are compared."""
 
+_ENDS = (".", "!", "?", "…", "。", "！", "？")
+"""Of a sentence."""
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _FILLER = re.compile(
     r"(?:an?|and|answers?|are|as|at|be|by|can|do|for|from|i|in|is|its?|just|m[ey]|o[fnr]|please|reply|responses?"
@@ -207,8 +209,8 @@ class Lesson:
         return self.words if self.edited else said.words
 
 
-class Learned(NamedTuple):
-    """A lesson that was practised before, and its correction whose words the teacher reads too."""
+class Wording(NamedTuple):
+    """A lesson in the words of one of its corrections."""
 
     lesson: Lesson
     said: Said
@@ -218,16 +220,16 @@ class Learned(NamedTuple):
         return self.lesson.words_of(self.said)
 
 
-def hint_of(learned: Iterable[Learned], words: str) -> str:
-    """What the teacher reads: the lessons that were practised before, then these words, if there are any.
+def hint_of(earlier: Iterable[Wording], words: str) -> str:
+    """The teacher's hint: the earlier lessons, each as a sentence, then these words, if there are any.
 
     A teacher that read the words alone would answer as the base does in everything else, and so teach the
-    opposite of the others.
+    opposite of the earlier lessons.
     """
-    read = [" ".join(each.words.split()) for each in learned]
+    read = [" ".join(each.words.split()) for each in earlier]
     if not read:
         return words
-    return " ".join(each if each.endswith((".", "!", "?")) else f"{each}." for each in [*read, words] if each)
+    return " ".join(each if each.endswith(_ENDS) else f"{each}." for each in [*read, words] if each)
 
 
 class Fresh(NamedTuple):
@@ -243,8 +245,8 @@ class Fresh(NamedTuple):
     """Whether the base teaches it without this lesson."""
     reward: int = 0
     """1 or -1 if it followed the lesson, or did not, where others to its prompt did otherwise; else 0."""
-    learned: tuple[Learned, ...] = ()
-    """The lessons that the teacher reads as well."""
+    earlier: tuple[Wording, ...] = ()
+    """The other lessons that its teacher reads."""
 
 
 class Standing(NamedTuple):

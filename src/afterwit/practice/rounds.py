@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from afterwit.gateway.auth import Caller, Permission
@@ -20,12 +20,12 @@ from afterwit.lifecycle import State
 from afterwit.practice.lessons import (
     DAY_S,
     STAND,
-    Learned,
     Lesson,
     PracticeSettings,
     Progress,
     Said,
     Spoils,
+    Wording,
     in_turn,
     names_a_case,
     rests,
@@ -53,10 +53,8 @@ TESTED = 8
 scores two rows of each, once."""
 MAY_SPOIL = 0.25
 """Share of the approved turns of its kind that a lesson may contradict and still be spread."""
-
-
-MOST_LEARNED = 5
-"""Lessons that the teacher reads beside the practised one: the last given."""
+MOST_EARLIER = 5
+"""Lessons that the teacher reads before the practised one."""
 
 
 class Tested(NamedTuple):
@@ -90,12 +88,12 @@ class Round:
     """The corrected turn, whose instructions synthetic requests follow."""
     synthetic: int = 0
     """How many requests the model writes itself."""
-    learned: tuple[Learned, ...] = ()
-    """The lessons that the teacher reads as well, the last given last."""
+    earlier: tuple[Wording, ...] = ()
+    """The other lessons that the teacher reads, the last given last."""
 
     @property
     def words(self) -> str:
-        """Of the lesson."""
+        """Of the correction that teaches."""
         return self.lesson.words_of(self.said)
 
 
@@ -145,13 +143,11 @@ def next_round(
         if (reason := rests_all(store.events(adapter), now=now))
     }
     paused = dict.fromkeys(store.paused_adapters(), "paused")
-    facts = _Facts(store.waiting(now=now), store.excluded(), paused | resting, _silent(store))
+    facts = _Facts(lessons, store.waiting(now=now), store.excluded(), paused | resting, _silent(store))
     why = Counter[str]()
     for lesson in in_turn(lessons):
         found = _round_of(store, lesson, rules, facts)
-        if isinstance(found, Round):
-            return replace(found, learned=_learned(lessons, found, rules, facts))
-        if isinstance(found, Test):
+        if not isinstance(found, str):
             return found
         why[found] += 1
     return "; ".join(f"{counted(number, 'lesson')}: {reason}" for reason, number in why.items())
@@ -185,6 +181,7 @@ class _Rules(NamedTuple):
 class _Facts(NamedTuple):
     """The store's facts about all lessons."""
 
+    lessons: Sequence[Lesson]
     waiting: Sequence[Waiting]
     excluded: frozenset[str]
     resting: Mapping[str, str]
@@ -221,53 +218,62 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         if invents and (lesson.number, lesson.words) not in recorded_only:
             synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
         recorded = room - synthetic
-        earlier = (answer.prompt for answer in lesson.answers)
-        chosen = spread(list(found.asked), earlier, -(-recorded // settings.group))
+        answered = (answer.prompt for answer in lesson.answers)
+        chosen = spread(list(found.asked), answered, -(-recorded // settings.group))
         prompts = tuple(found.asked[id] for id in chosen for _ in range(settings.group))[:recorded]
         if prompts or synthetic:
-            said, own = usable[-1], found.own
-            return Round(lesson=lesson, said=said, prompts=prompts, along=along, own=own, synthetic=synthetic)
+            return Round(
+                lesson=lesson,
+                said=usable[-1],
+                earlier=_earlier(lesson, lesson.words_of(usable[-1]), learner.teaching, facts),
+                prompts=prompts,
+                along=along,
+                own=found.own,
+                synthetic=synthetic,
+            )
     return "practised on every prompt of its kind"
 
 
-def _learned(lessons: Sequence[Lesson], found: Round, rules: _Rules, facts: _Facts) -> tuple[Learned, ...]:
-    """Lessons of the same source that were practised before on all kinds of prompts, the last given last, as
-    many as fit into one hint."""
-    chosen, room = list[Learned](), MOST_HINT - len(found.words)
-    practised = (
-        Learned(each, usable[-1])
-        for each in sorted(lessons, key=lambda each: (-each.newest, each.number))
-        if (each.source, each.adapter) == (found.lesson.source, found.lesson.adapter)
-        and each.number != found.lesson.number
-        and each.scope in (None, found.lesson.scope)
-        and standing(each).progress in (Progress.PRACTISING, Progress.LEARNED, Progress.SETTLED)
-        and any(answer.state is State.TRAINED for answer in each.answers)
-        and (usable := _usable(each, rules.learner.teaching, facts.excluded))
-    )
-    for each in practised:
-        general = each.lesson.general or (each.lesson.spoils is None and not names_a_case(each.words, "", ()))
-        if general and len(each.words) < room and len(chosen) < MOST_LEARNED:
+def _earlier(lesson: Lesson, words: str, rule: ReviewRule, facts: _Facts) -> tuple[Wording, ...]:
+    """The other practised lessons of its source that the teacher reads before these words: the last given, in
+    their order, as far as one hint has room."""
+    chosen, room = list[Wording](), MOST_HINT - len(words)
+    others = [each for each in facts.lessons if each.adapter == lesson.adapter and each != lesson]
+    for each in _general(others, lesson.source, rule, facts.excluded):
+        practised = any(answer.state is State.TRAINED for answer in each.lesson.answers)
+        stands = standing(each.lesson).progress not in (Progress.DROPPED, Progress.WAITING)
+        asked = each.lesson.scope in (None, lesson.scope)
+        if practised and stands and asked and len(each.words) < room and len(chosen) < MOST_EARLIER:
             chosen.append(each)
             room -= len(each.words) + 1
     return tuple(reversed(chosen))
 
 
 def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: float) -> list[str]:
-    """The words of an adapter's unlearned lessons that a client's prompts may contain, the newest first: none
-    that names a case, unless a person accepted it."""
+    """The words of an adapter's unlearned lessons that a client's prompts may contain, the newest first."""
     lessons = store.lessons(said_since=now - PRACTISED_FOR_S, adapter=adapter)
-    source = source_of(scope)
-    own = [each for each in lessons if each.source == source and each.practised_on(scope)]
+    own, source = [each for each in lessons if each.practised_on(scope)], source_of(scope)
     if not own or source in _silent(store):
         return []
-    excluded = store.excluded()
     return [
-        lesson.words_of(said[-1])
-        for lesson in sorted(own, key=lambda each: (-each.newest, each.number))
-        if standing(lesson).progress in (Progress.PRACTISING, Progress.SETTLED)
-        and (said := _usable(lesson, rule, excluded))
-        and (lesson.general or not names_a_case(lesson.words_of(said[-1]), "", ()))
+        each.words
+        for each in _general(own, source, rule, store.excluded())
+        if standing(each.lesson).progress in (Progress.PRACTISING, Progress.SETTLED)
     ]
+
+
+def _general(
+    lessons: Sequence[Lesson], source: str, rule: ReviewRule, excluded: Collection[str]
+) -> Iterator[Wording]:
+    """The lessons of a source that any prompt may contain, in the words of their newest corrections that may
+    teach; the last given first. None names a case or would spoil approved answers, unless a person accepted
+    it."""
+    for lesson in sorted(lessons, key=lambda each: (-each.newest, each.number)):
+        if lesson.source == source and (usable := _usable(lesson, rule, excluded)):
+            found = Wording(lesson, usable[-1])
+            unsettled = lesson.general is None and lesson.spoils is None
+            if lesson.general or (unsettled and not names_a_case(found.words, "", ())):
+                yield found
 
 
 def _usable(lesson: Lesson, rule: ReviewRule, excluded: Collection[str]) -> list[Said]:

@@ -170,20 +170,20 @@ class Practice:
             if not synthetic:
                 self._refused.add(prompt.id)
             return None
-        learned = found.learned
+        earlier = found.earlier
         if recites(turn.message) or self._breaks(turn.message):
-            along, learned = True, ()
+            along, earlier = True, ()
         reason = untrainable(turn)
         if reason is None and self._redaction.in_message(turn.message):
             reason = Reason.HOLDS_SECRET
         gap = None
         if reason is None:
-            plain, whole = hint_of(learned, ""), hint_of(learned, found.words)
+            plain, whole = hint_of(earlier, ""), hint_of(earlier, found.words)
             gap, added = await self._gap(turn, [plain if along else whole, *([plain] if synthetic else [])])
             along = along or (synthetic and gap is not None and max(gap, added) <= CLOSE)
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
-        return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along, learned=learned)
+        return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along, earlier=earlier)
 
     async def _sampled(self, found: Round, prompt: Turn) -> Turn:
         """A new turn with an answer of the present weights. Raises RequestError or RequestRefused if the

@@ -37,22 +37,27 @@ GREATEST = (
 
 EXCLUDED = "session IN (SELECT session FROM excluded)"
 
+TEACHES = f"""
+    t.session NOT IN (SELECT session FROM excluded)
+    AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
+"""
+"""Whether a corrected turn `t` still teaches its lesson."""
+
 UNFOUNDED = f"""
     state = 'JUDGED' AND kind = 'practice' AND (owner IS NULL OR lease_until <= ?) AND NOT EXISTS (
         SELECT 1 FROM taught k JOIN lessons l ON l.number = k.lesson
         WHERE k.seq = turns.seq AND l.dropped IS NULL AND (k.words IN ('', l.words) OR l.words IS NULL)
         AND EXISTS (
             SELECT 1 FROM taught s JOIN turns t ON t.seq = s.seq
-            WHERE s.lesson = k.lesson AND s.prompt IS NULL AND t.session NOT IN (SELECT session FROM excluded)
-            AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
+            WHERE s.lesson = k.lesson AND s.prompt IS NULL AND {TEACHES}
         )
         AND NOT EXISTS (SELECT 1 FROM turns p WHERE p.id = k.prompt AND p.{EXCLUDED})
         AND NOT EXISTS (
-            SELECT 1 FROM learned_before b LEFT JOIN lessons l ON l.number = b.lesson
-            LEFT JOIN taught s ON s.lesson = b.lesson AND s.seq = (SELECT seq FROM turns WHERE id = b.said)
-            LEFT JOIN turns t ON t.seq = s.seq AND t.session NOT IN (SELECT session FROM excluded)
-            AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
-            WHERE b.seq = turns.seq AND (t.seq IS NULL OR l.dropped IS NOT NULL OR l.words <> b.words)
+            SELECT 1 FROM earlier e WHERE e.seq = turns.seq AND NOT EXISTS (
+                SELECT 1 FROM turns t JOIN taught s ON s.seq = t.seq JOIN lessons l ON l.number = s.lesson
+                WHERE t.id = e.said AND s.lesson = e.lesson AND {TEACHES}
+                AND l.dropped IS NULL AND (l.words = e.words OR l.words IS NULL)
+            )
         )
     )
 """
@@ -195,20 +200,20 @@ class Lessons(Recording, Reading, Orders):
         return int(self._db.value(sql, (at, until)))
 
     def practised(self, lesson: Lesson, words: str, answers: Sequence[Fresh], *, now: float) -> bool:
-        """Store answers; those without a reason wait for the learner with the words, after those of the
-        lessons learned before, as their hint. All or nothing.
+        """Store answers; those without a reason wait for the learner with the words, after those of earlier
+        lessons, as their hint. All or nothing.
 
-        False, and nothing is stored, if another process practised the lesson since it was read, or it or one
-        learned before was dropped, edited, restricted or forgotten, or a prompt was forgotten or excluded.
+        False, and nothing is stored, if another process practised the lesson since it was read, or it or an
+        earlier one was dropped, edited, restricted or forgotten, or a prompt was forgotten or excluded.
         """
         prompts, sessions = [each.prompt for each in answers], {each.turn.session for each in answers}
         with self._db.transaction():
             self._db.hold(HELD)
-            read = [lesson, *(other.lesson for each in answers for other in each.learned)]
+            read = [lesson, *(other.lesson for each in answers for other in each.earlier)]
             present = {each.number: each for each in self.lessons(numbers=[each.number for each in read])}
-            if any(_wording(present.get(each.number)) != _wording(each) for each in read):
+            if any(_ordered(present.get(each.number)) != _ordered(each) for each in read):
                 return False
-            if _practice(present[lesson.number]) != _practice(lesson):
+            if _sampled(present[lesson.number]) != _sampled(lesson):
                 return False
             gone = f"id IN ({marks(len(prompts))}) AND (reason = ? OR {EXCLUDED})"
             if self.excluded() & sessions or self._states(gone, (*prompts, Reason.FORGOTTEN)):
@@ -220,21 +225,21 @@ class Lessons(Recording, Reading, Orders):
 
     def _practise(self, lesson: int, words: str, answer: Fresh, *, at: float, now: float) -> None:
         """No hash finds it, so it is never a parent."""
-        turn, prompt, reason, gap, along, reward, learned = answer
+        turn, prompt, reason, gap, along, reward, earlier = answer
         words = "" if along else words
-        hints = [hint_of(learned, words)]
+        hints = orjson.dumps([hint_of(earlier, words)])
         columns = first_columns(turn, waits=State.JUDGED, reason=reason, now=now)
         columns |= {"prompt_hash": b"", "full_hash": b"", "depth": 0, "full_depth": 0, "delivered": 1}
         self._writer.add(columns, content_columns(turn), parent=prompt)
         seq = self._db.value("SELECT seq FROM turns WHERE id = ?", (turn.id,))
         self._carry(seq, lesson, turn, words, prompt=prompt, gap=gap, now=at)
-        verdict = {"reward": reward, "source": Source.LESSON, "hints": orjson.dumps(hints), "hinted": True}
+        verdict = {"reward": reward, "source": Source.LESSON, "hints": hints, "hinted": True}
         self._db.insert(
             "verdicts", {"seq": seq, **verdict, "rl": reward != 0, "opd": True, "revision": 0, "at": now}
         )
-        for other in learned:
+        for other in earlier:
             said = {"said": other.said.turn, "session": other.said.session, "words": other.words}
-            self._db.insert("learned_before", {"seq": seq, "lesson": other.lesson.number, **said})
+            self._db.insert("earlier", {"seq": seq, "lesson": other.lesson.number, **said})
 
     def _carry(
         self,
@@ -252,15 +257,16 @@ class Lessons(Recording, Reading, Orders):
         self._db.insert("taught", row | {"tokens": tokens})
 
 
-def _wording(lesson: Lesson | None) -> object:
-    """What must not change of a lesson between sampling and storing answers whose teacher reads it."""
+def _ordered(lesson: Lesson | None) -> object:
+    """A lesson's corrections and orders: they must not change before answers are stored whose teacher read
+    it."""
     if lesson is None:
         return None
     return lesson.words, lesson.dropped, lesson.scope, [(each.turn, each.at) for each in lesson.said]
 
 
-def _practice(lesson: Lesson) -> tuple[int, int]:
-    """What must not change of the practised lesson."""
+def _sampled(lesson: Lesson) -> tuple[int, int]:
+    """How many answers practised a lesson: another process may practise it too."""
     return len(lesson.answers), len(lesson.along)
 
 

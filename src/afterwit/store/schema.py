@@ -255,9 +255,9 @@ SPOILING = ("ALTER TABLE lessons ADD COLUMN spoils TEXT",)
 RESTRICTING = ("ALTER TABLE lessons ADD COLUMN scope TEXT",)
 """The client to whose prompts a lesson is restricted."""
 
-LEARNED_BEFORE = (
+EARLIER = (
     """
-        CREATE TABLE learned_before (
+        CREATE TABLE earlier (
             seq INTEGER NOT NULL,
             lesson INTEGER NOT NULL,
             said TEXT NOT NULL,
@@ -267,9 +267,9 @@ LEARNED_BEFORE = (
         ) WITHOUT ROWID
     """,
 )
-"""The other lessons that a practised answer's teacher read, and the corrected turns whose words it read."""
+"""Earlier lessons in the hint of a practised answer, with the corrected turns whose words these are."""
 
-MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING, RESTRICTING, LEARNED_BEFORE)
+MIGRATIONS: Migrations = (FIRST, LESSONS, TEACHING, SPOILING, RESTRICTING, EARLIER)
 
 SCHEMA = len(MIGRATIONS)
 """The version that this Afterwit writes. A store with a greater one is refused."""

@@ -32,7 +32,7 @@ UNSAID = """
 UNTRAINED = """(
     prompt IS NULL OR NOT EXISTS (SELECT 1 FROM turns t JOIN trained ON turn = t.id WHERE t.seq = taught.seq)
 )"""
-"""Rows of `taught` that retention removes, with those of `learned_before`. The others name what the weights
+"""Rows of `taught` that retention removes, with those of `earlier`. The others name what the weights
 learned of a lesson, so that it can be unlearned; UNWORDED leaves no words of theirs once it is gone."""
 
 UNWORDED = """
@@ -45,8 +45,8 @@ OF_SESSION = """
         SELECT t.id FROM taught k JOIN turns t USING (seq) LEFT JOIN turns p ON p.id = k.prompt
         WHERE p.session = ? OR (k.prompt IS NOT NULL AND 'lesson:' || k.lesson = ?)
         UNION
-        SELECT t.id FROM learned_before b JOIN turns t USING (seq)
-        WHERE b.session = ? OR 'lesson:' || b.lesson = ?
+        SELECT t.id FROM earlier e JOIN turns t USING (seq)
+        WHERE e.session = ? OR 'lesson:' || e.lesson = ?
     ))
 """
 """Whether a turn is of a session, practised on one of its prompts, or was taught in its words too.
@@ -295,7 +295,7 @@ class Orders(Part):
             only = taught if table == "taught" else "TRUE"
             self._db.execute(f"DELETE FROM {table} WHERE seq IN ({here}) AND {only}", seqs)
         untaught = f"seq IN ({here}) AND seq NOT IN (SELECT seq FROM taught)"
-        self._db.execute(f"DELETE FROM learned_before WHERE {untaught}", seqs)
+        self._db.execute(f"DELETE FROM earlier WHERE {untaught}", seqs)
         self._db.execute(UNSAID)
         return int(held)
 
@@ -370,7 +370,7 @@ class Upkeep(Orders):
                 removed += gone
         if removed:
             with self._db.transaction():
-                for table in ("taught", "learned_before"):
+                for table in ("taught", "earlier"):
                     self._db.execute(UNWORDED.format(table))
         if removed or approved:
             self._db.wipe()

@@ -16,7 +16,7 @@ from afterwit.errors import TurnNotFound
 from afterwit.learning.forgetting import settings_of
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.practice.lessons import WINDOW, Fresh, Learned, step_of
+from afterwit.practice.lessons import WINDOW, Fresh, Wording, step_of
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
@@ -269,8 +269,8 @@ def practised(place: Place, samples: Samples) -> None:
             Fresh(replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), prompt)
             for each, prompt in zip(samples(8, 9, 10, 11), prompts, strict=True)
         ]
-        also = (Learned(other, other.said[0]),)
-        answers[2:] = [each._replace(learned=also) for each in answers[2:]]
+        also = (Wording(other, other.said[0]),)
+        answers[2:] = [each._replace(earlier=also) for each in answers[2:]]
         assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0)
         place.learn(store).run(lambda: False, follow=False)
     learned(place, samples, (3, 4))

@@ -10,7 +10,7 @@ import pytest
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Fresh, Learned, Lesson, Spoils
+from afterwit.practice.lessons import Fresh, Lesson, Spoils, Wording
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
@@ -32,7 +32,7 @@ def practised(
     *answers: tuple[str, str],
     now: float = 5.0,
     reason: Reason | None = None,
-    learned: Sequence[Lesson] = (),
+    earlier: Sequence[Lesson] = (),
 ) -> bool:
     """Answers of these ids to the prompts of these turns."""
     said = lesson.said[-1]
@@ -47,9 +47,9 @@ def practised(
         )
         for id, prompt in answers
     ]
-    others = tuple(Learned(each, each.said[-1]) for each in learned)
+    others = tuple(Wording(each, each.said[-1]) for each in earlier)
     rows = [
-        Fresh(turn, prompt, reason, learned=others) for turn, (_, prompt) in zip(turns, answers, strict=True)
+        Fresh(turn, prompt, reason, earlier=others) for turn, (_, prompt) in zip(turns, answers, strict=True)
     ]
     return store.practised(lesson, lesson.words_of(said), rows, now=now)
 
@@ -319,11 +319,11 @@ def taught_both(store: Store) -> tuple[int, int]:
     the session `early`."""
     first = corrected(store, "a", GREET, session="early")
     number = corrected(store, "b", session="mine")
-    assert practised(store, store.lesson(number), ("p1", "b"), learned=[store.lesson(first)])
+    assert practised(store, store.lesson(number), ("p1", "b"), earlier=[store.lesson(first)])
     return first, number
 
 
-def test_an_answer_is_taught_in_the_words_of_lessons_learned_before_too(store: Store) -> None:
+def test_an_answer_is_taught_in_the_words_of_lessons_earlier_too(store: Store) -> None:
     first, number = taught_both(store)
     verdict = store.turn("p1").verdict
     assert verdict is not None
@@ -345,12 +345,12 @@ OTHER_TAKEN_BACK: dict[str, Callable[[Store, int], object]] = {
 @pytest.mark.parametrize("how", OTHER_TAKEN_BACK)
 def test_answers_wait_no_more_if_their_teacher_read_what_was_taken_back(store: Store, how: str) -> None:
     first, number = taught_both(store)
-    seen, learned = store.lesson(number), store.lesson(first)
+    seen, other = store.lesson(number), store.lesson(first)
     assert store.end_unfounded(now=5.5) == 0
     OTHER_TAKEN_BACK[how](store, first)
     store.end_unfounded(now=7.0)
     assert store.turn("p1").state is State.SKIPPED
-    stored = practised(store, seen, ("p2", "b"), now=8.0, learned=[learned])
+    stored = practised(store, seen, ("p2", "b"), now=8.0, earlier=[other])
     assert not stored or store.end_unfounded(now=9.0) == 1
 
 
@@ -361,7 +361,7 @@ def test_what_was_taught_in_the_words_of_a_forgotten_session_is_forgotten(store:
     assert store.turn_ids(f"lesson:{first}") == ("p1",)
     store.forget("early", now=7.0)
     assert store.lesson(number).answers == ()
-    assert store._db.rows("SELECT * FROM learned_before") == []
+    assert store._db.rows("SELECT * FROM earlier") == []
 
 
 def test_what_retention_removed_can_be_unlearned_with_the_other_lesson(store: Store) -> None:
@@ -370,7 +370,7 @@ def test_what_retention_removed_can_be_unlearned_with_the_other_lesson(store: St
     store.commit_version(a_version(1, ["p1"]), now=6.0)
     store.prune(now=20.0, max_age_s=10.0, max_bytes=None)
     assert store.turn_ids("early") == store.turn_ids(f"lesson:{first}") == ("p1",)
-    assert [row["words"] for row in store._db.rows("SELECT words FROM learned_before")] == [""]
+    assert [row["words"] for row in store._db.rows("SELECT words FROM earlier")] == [""]
 
 
 def test_feedback_on_a_practised_answer_is_recorded_and_changes_nothing(store: Store) -> None:

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from afterwit.lifecycle import Reason, State
 from afterwit.practice import table
-from afterwit.practice.lessons import STAND, Fresh, Learned, Lesson
+from afterwit.practice.lessons import STAND, Fresh, Lesson, Wording
 from afterwit.store import Record
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.version import Origin, Version
@@ -60,7 +60,7 @@ class Lessons(RuleBasedStateMachine):
         self.rounds: list[Round] = []
         self.practised: dict[str, tuple[Lesson, str]] = {}
         """Answer -> its lesson, as it was read, and words."""
-        self.beside: dict[str, tuple[Learned, ...]] = {}
+        self.earlier: dict[str, tuple[Wording, ...]] = {}
         """Answer -> the other lessons that its teacher read."""
         self.forgotten: set[str] = set()
 
@@ -129,14 +129,14 @@ class Lessons(RuleBasedStateMachine):
         prompts = [id for _, id, _, _ in self.store.prompts(lesson, limit=9)]
         if not prompts:
             return
-        others = {each.number: Learned(each, said) for each, said in found if each.source == lesson.source}
+        others = {each.number: Wording(each, said) for each, said in found if each.source == lesson.source}
         others.pop(lesson.number)
-        learned, answers = tuple(others.values())[: among % 3], list[Fresh]()
+        earlier, answers = tuple(others.values())[: among % 3], list[Fresh]()
         for place in range(count):
             id, prompt = self.tick("zanswer"), prompts[(among + place) % len(prompts)]
             turn = replace(self.store.turn(prompt).sampled_turn, id=id, kind=Kind.PRACTICE, parent=None)
             turn = replace(turn, scope=said.scope, session=said.session)
-            answers.append(Fresh(turn, prompt, learned=learned))
+            answers.append(Fresh(turn, prompt, earlier=earlier))
         self.rounds.append(Round(lesson, lesson.words_of(said), answers))
 
     @precondition(lambda self: self.rounds)
@@ -149,7 +149,7 @@ class Lessons(RuleBasedStateMachine):
             assert bool(self.store.scopes([answer.turn.id])) is stored
             if stored:
                 self.practised[answer.turn.id] = each.lesson, each.words
-                self.beside[answer.turn.id] = answer.learned
+                self.earlier[answer.turn.id] = answer.earlier
 
     def claimed(self) -> list[str]:
         self.store.end_unfounded(now=self.now)
@@ -167,7 +167,7 @@ class Lessons(RuleBasedStateMachine):
                     if said.state in (State.JUDGED, State.TRAINED) or said.reason in STAND
                 ]
                 assert any(said.session not in excluded for said in stand)
-            for other in self.beside.get(turn, ()):
+            for other in self.earlier.get(turn, ()):
                 lesson = lessons[other.lesson.number]
                 assert lesson.dropped is None
                 assert other.words == lesson.words or not lesson.edited
@@ -216,8 +216,8 @@ class Lessons(RuleBasedStateMachine):
                 own = {id for id, (read, _) in self.practised.items() if read.number == lesson.number}
                 own |= {
                     id
-                    for id, learned in self.beside.items()
-                    if any(other.lesson.number == lesson.number for other in learned)
+                    for id, others in self.earlier.items()
+                    if any(other.lesson.number == lesson.number for other in others)
                 }
                 assert own & self.in_weights() <= set(self.store.turn_ids(name))
                 self.store.forget(name, now=self.now)
@@ -263,8 +263,8 @@ class Lessons(RuleBasedStateMachine):
             told = "".join(message.content or "" for message in each.turn.conversation.messages)
             assert not any(f"mark {session} " in f"{told} " for session in self.forgotten)
             assert each.turn.session not in self.forgotten
-            read = {other.said.session for other in self.beside.get(each.turn.id, ())}
-            assert not read & self.forgotten
+            given = {other.said.session for other in self.earlier.get(each.turn.id, ())}
+            assert not given & self.forgotten
 
     @invariant()
     def an_answer_practised_its_own_lesson(self) -> None:
