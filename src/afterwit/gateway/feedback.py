@@ -220,7 +220,7 @@ def _words_of(body: Mapping[str, Any], name: str) -> str | None:
     if words is None:
         return None
     if not isinstance(words, str) or not words.strip():
-        raise _wrong(name, f"{name} must hold more than white space.")
+        raise _wrong(name, f"{name} must be text of more than white space.")
     if len(words) > MAX_TEXT:
         raise _wrong(name, f"{name} is limited to {MAX_TEXT} characters, not {len(words)}.")
     return words if name == "text" else words.strip()
