@@ -8,6 +8,7 @@ import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,7 +36,9 @@ WAL_KEPT_BYTES = 64 * 2**20
 """The log file shrinks to this many bytes after a checkpoint."""
 
 MAGIC = b"SQLite format 3\0"
-USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
+WAL_MODE_AT, USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 18, 60, 68, 100
+WAL_MODE = 2
+"""Of the header's versions for writing and for reading."""
 
 IN_WORDS: Mapping[tuple[str, ...], tuple[type[StoreError], str, str]] = {
     ("SQLITE_FULL", "SQLITE_IOERR"): (
@@ -229,22 +232,32 @@ def open_file(
 
 
 def _create(path: Path, migrations: Migrations) -> None:
-    """Build the file next to its place, then link it in: never half a store; of two creators one wins."""
+    """Write the file next to its place, then link it in: never half a store; of two creators one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     draft = Path(name)
     try:
-        with open(handle, "rb") as file, closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = OFF")  # the whole draft is synced once
-            connection.execute("PRAGMA journal_mode = MEMORY")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            migrate(SqliteDatabase(connection, path), migrations)
-            connection.execute("PRAGMA journal_mode = WAL")
+        with open(handle, "wb") as file:
+            file.write(_empty(migrations))
+            file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):
             os.link(draft, path)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} could not be written: {error.strerror}.") from error
     finally:
         draft.unlink()
+
+
+@lru_cache(maxsize=1)
+def _empty(migrations: Migrations) -> bytes:
+    """The file of a store that holds nothing yet, in WAL mode."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        migrate(SqliteDatabase(connection, Path(":memory:")), migrations)
+        file = bytearray(connection.serialize())
+    file[WAL_MODE_AT] = file[WAL_MODE_AT + 1] = WAL_MODE  # a database in memory has no log
+    return bytes(file)
 
 
 def _check_header(path: Path, newest: int) -> None:
