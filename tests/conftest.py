@@ -6,6 +6,7 @@ Properties are never searched by the clock: cores may be busy.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import tempfile
@@ -77,6 +78,9 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        for name in logging.root.manager.loggerDict:
+            if name.startswith("torch"):  # pytest would attach six handlers to sixty loggers around each test
+                logging.getLogger(name).propagate = True
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
