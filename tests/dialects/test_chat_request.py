@@ -141,6 +141,24 @@ def test_a_tool_result_names_its_call():
     assert message(role="function", content="ok", name="f").role == "tool"
 
 
+@pytest.mark.parametrize(
+    ("returned", "read"),
+    [
+        ({"city": "Kyōto"}, '{"city": "Kyōto"}'),
+        ({"type": "error", "code": 3}, '{"type": "error", "code": 3}'),
+        ([{"id": 1}, {"id": 2}], '[{"id": 1}, {"id": 2}]'),
+        ([1, 2], "[1, 2]"),
+        (42, "42"),
+        (False, "false"),
+        (None, None),
+        ([], ""),
+        (["a", {"type": "text", "text": "b"}], "a\nb"),
+    ],
+)
+def test_what_a_tool_returned_is_read_as_json_unless_it_is_text(returned, read):
+    assert message(role="tool", content=returned, tool_call_id="c").content == read
+
+
 def test_consecutive_and_trailing_user_messages_are_kept():
     request = parse(messages=HI * 3)
     assert [said.role for said in request.conversation.messages] == ["user"] * 3
@@ -160,11 +178,20 @@ def test_tools_are_kept_as_they_were_sent():
         ({"type": "none"}, ToolChoice.NONE, None),
         ({"type": "required"}, ToolChoice.REQUIRED, None),
         ({"type": "function", "function": {"name": "read"}}, ToolChoice.REQUIRED, "read"),
+        ({"type": "function", "name": "read"}, ToolChoice.REQUIRED, "read"),
     ],
 )
 def test_every_form_of_tool_choice_is_read(asked, choice, named):
     request = parse(tools=[READ], tool_choice=asked)
     assert (request.tool_choice, request.required_tool) == (choice, named)
+
+
+def test_tools_in_the_form_of_the_responses_api_become_those_of_chat():
+    flat = {"type": "function", **READ["function"]}
+    nested = parse(tools=[READ]).conversation.tools
+    assert parse(tools=[flat | {"strict": False}]).conversation.tools == nested
+    assert parse(tools=[READ["function"]]).conversation.tools == nested
+    assert parse(tools=[{"function": READ["function"]}]).conversation.tools == nested
 
 
 def test_tools_that_are_no_functions_are_left_out():
@@ -243,7 +270,7 @@ BAD = [
     ({"stream": "yes"}, "invalid_type", "stream"),
     ({"stream_options": []}, "invalid_type", "stream_options"),
     ({"tools": {}}, "invalid_type", "tools"),
-    ({"tools": [{}]}, "invalid_type", "tools[0].type"),
+    ({"tools": [{}]}, "invalid_type", "tools[0].name"),
     ({"tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "unsupported_tool_choice", "tool_choice"),
     ({"tools": [{"type": "custom"}], "tool_choice": "required"}, "invalid_value", "tool_choice"),
     (
@@ -260,7 +287,7 @@ BAD = [
         "tool_choice",
     ),
     ({"response_format": {"type": "xml"}}, "unsupported_response_format", "response_format"),
-    ({"response_format": {"type": "json_schema"}}, "invalid_type", "response_format.json_schema"),
+    ({"response_format": {"type": "json_schema"}}, "invalid_type", "response_format.schema"),
     (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
         "invalid_type",
@@ -326,6 +353,7 @@ def test_a_response_format_is_read():
 def test_an_object_may_have_a_schema_as_for_llama_cpp():
     schema = {"type": "object", "required": ["a"]}
     form = parse(response_format={"type": "json_object", "schema": schema}).form
+    assert parse(response_format={"type": "json_schema", "schema": schema}).form == form
     assert form == JsonForm(schema='{"type":"object","required":["a"]}', strict=False)
 
 

@@ -176,6 +176,11 @@ def test_our_own_call_ids_are_read_back_in_the_form_in_which_they_are_stored():
         assert turn_of_call(sent) == "0" * 26
 
 
+def test_what_a_tool_returned_is_read_as_json_unless_it_is_text():
+    (said,) = messages(says("user", result({"id": 1})))
+    assert said.content == '{"id": 1}'
+
+
 def test_documents_of_text_and_search_results_are_read():
     document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Milk."}}
     (said,) = messages(says("user", document, text("Eggs.")))

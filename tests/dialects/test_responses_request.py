@@ -97,6 +97,7 @@ def test_content_and_outputs_are_strings_or_parts():
     )
     assert messages(RESULT | {"output": parts})[0].content == "one\ntwo"
     assert messages(RESULT)[0] == Message(role="tool", content="milk", tool_call_id="c1")
+    assert messages(RESULT | {"output": {"id": 1}})[0].content == '{"id": 1}'
 
 
 def test_a_note_stands_for_items_that_cannot_be_read():

@@ -41,6 +41,7 @@ from afterwit.dialects.fields import (
     as_list,
     as_name,
     as_object,
+    as_result,
     as_role,
     as_text,
     flag,
@@ -75,6 +76,9 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """Without text: templates read reasoning from its own field."""
 
+PRINTED = ("name", "description", "parameters")
+"""Fields of a function that the model reads, in the order in which chat templates are taught."""
+
 MOST_ALTERNATIVES = 20
 
 RENAMED = {"functions": "tools", "function_call": "tool_choice"}
@@ -89,8 +93,8 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
             message = f"{name} is not served: send {successor}, which replaced it."
             raise RequestError(400, "unsupported_parameter", message, param=name)
     messages, prefill = _parse_begun(data, limits)
-    functions, unserved = parse_functions(data.get("tools"), limits.max_tools)
-    tool_choice, required_tool, tools = parse_tool_choice(data.get("tool_choice"), functions, nested=True)
+    functions, unserved = parse_tools(data.get("tools"), limits.max_tools, as_function)
+    tool_choice, required_tool, tools = parse_tool_choice(data.get("tool_choice"), functions)
     stream_options = data.get("stream_options")
     logprobs, top_logprobs = flag(data, "logprobs"), parse_top_logprobs(data)
     if top_logprobs and not logprobs:
@@ -110,7 +114,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         tool_choice=tool_choice,
         required_tool=required_tool,
         parallel_calls=flag(data, "parallel_tool_calls", True),
-        form=parse_form(data.get("response_format"), Field.FORMAT, nested=True),
+        form=parse_form(data.get("response_format"), Field.FORMAT),
         prefill=prefill,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
@@ -155,7 +159,7 @@ def _message(item: Item) -> Message:
         calls = [Item({"function": item.get("function_call")}, item.where)]
     return Message(
         role=role,
-        content=text_of(item, "content", required=role in SPEAKERS),
+        content=text_of(item, "content", required=role in SPEAKERS, result=role == "tool"),
         reasoning=item.optional("reasoning_content", "reasoning") if assistant else None,
         tool_calls=tuple(map(_call, calls)),
         tool_call_id=item.optional("tool_call_id") if role == "tool" else None,
@@ -173,23 +177,26 @@ def _call(item: Item) -> ToolCall:
     return ToolCall(id=id, name=name, arguments=as_arguments(function, "arguments"))
 
 
-def parse_functions(value: Any, most: int) -> tuple[tuple[Tool, ...], str | None]:
-    """As `parse_tools`; the functions are unchanged, because templates print them."""
-
-    def read(tool: Item) -> Tool | None:
-        if tool.text("type") != "function":
-            return None
+def as_function(tool: Item) -> Tool | None:
+    """A function; None for other tools. It may be nested, as in chat, or not, as in the Responses API: Cursor
+    sends the one form to the other API. A nested one is unchanged, because templates print it."""
+    storable(tool.data, tool.where)
+    if as_text(tool.data.get("type", "function"), tool.at("type")) != "function":
+        return None
+    if tool.get("function") is not None:
         as_name(tool.item("function"))
-        storable(tool.data, tool.where)
-        return tool.data
+        return tool.data if "type" in tool.data else {"type": "function", **tool.data}
+    as_name(tool)
+    if tool.get("parameters") is not None:
+        tool.item("parameters")
+    function = {name: tool.get(name) for name in PRINTED if tool.get(name) is not None}
+    return {"type": "function", "function": function}
 
-    return parse_tools(value, most, read)
 
-
-def text_of(item: Item, name: str, *, required: bool = False) -> str | None:
+def text_of(item: Item, name: str, *, required: bool = False, result: bool = False) -> str | None:
     """The text of a content: a string, or an array of parts, joined as lines. None: no content, which must be
-    written as null if it is required."""
-    value, where = item.get(name), item.at(name)
+    written as null if it is required. `result`: it may be any value that a tool returned."""
+    value, where = as_result(item, name) if result else item.get(name), item.at(name)
     if required and name not in item.data:
         raise wrong_value(where, "is missing")
     if value is None or isinstance(value, str):
@@ -216,28 +223,26 @@ def custom_arguments(item: Item) -> str:
     return json.dumps({"input": item.optional("input") or ""}, ensure_ascii=False)
 
 
-def parse_tool_choice(
-    value: Any, tools: Sequence[Tool], *, nested: bool
-) -> tuple[ToolChoice, str | None, tuple[Tool, ...]]:
+def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, str | None, tuple[Tool, ...]]:
     """Whether the response calls a tool, the tool's name if one is required, and the allowed tools.
 
-    `nested`: `function` and `allowed_tools` are objects in a field of their type, as in chat.
+    In chat, `function` and `allowed_tools` are objects in a field of their type.
     """
     tools = tuple(tools)
     if value is None or isinstance(value, str):
         return _mode(ToolChoice.AUTO if value is None else value, tools), None, tools
     choice = Item(value, "tool_choice")
-    kind = as_text(choice.data.get("type", "function" if nested else None), "tool_choice.type")
+    kind = as_text(choice.data.get("type", "function"), "tool_choice.type")
     if kind in set(ToolChoice):  # Cursor's form
         return _mode(kind, tools), None, tools
     if kind == "function":
-        return ToolChoice.REQUIRED, _known_name(choice, tools, nested=nested), tools
+        return ToolChoice.REQUIRED, _known_name(choice, tools), tools
     if kind != "allowed_tools":
         message = f"tool_choice asks for a tool of type {shown(kind)}: this server calls functions only."
         raise RequestError(400, "unsupported_tool_choice", message, param="tool_choice")
-    choice = choice.item(kind) if nested else choice
+    choice = choice.item(kind) if kind in choice.data else choice
     entries = [Item(one, choice.at("tools")) for one in as_list(choice.get("tools"), choice.at("tools"))]
-    names = {_known_name(one, tools, nested=nested) for one in entries if one.get("type") == "function"}
+    names = {_known_name(one, tools) for one in entries if one.get("type") == "function"}
     allowed = tuple(tool for tool in tools if tool["function"]["name"] in names)
     return _mode(choice.data.get("mode", ToolChoice.AUTO), allowed), None, allowed
 
@@ -251,8 +256,8 @@ def _mode(value: Any, tools: Sequence[Tool]) -> ToolChoice:
     return ToolChoice(mode)
 
 
-def _known_name(choice: Item, tools: Sequence[Tool], *, nested: bool) -> str:
-    name = (choice.item("function") if nested else choice).text("name")
+def _known_name(choice: Item, tools: Sequence[Tool]) -> str:
+    name = (choice.item("function") if "function" in choice.data else choice).text("name")
     if name not in {tool["function"]["name"] for tool in tools}:
         raise wrong_value(choice.where, f"names {shown(name)}, which is not among the tools")
     return name

@@ -195,6 +195,19 @@ def as_arguments(item: Item, name: str) -> str:
     return value
 
 
+def as_result(item: Item, name: str) -> Any:
+    """A tool's result: a text or parts, else its JSON text. Some clients send what the tool returned."""
+    value = item.get(name)
+    if value is None or isinstance(value, str) or (isinstance(value, list) and all(map(_is_part, value))):
+        return value
+    storable(value, item.at(name))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and "type" in value)
+
+
 def storable(value: Any, param: str) -> None:
     """Raise 400 if `value` nests deeper, or holds more values, than the limits of a stored value."""
     if not isinstance(value, dict | list):

@@ -35,6 +35,7 @@ from afterwit.dialects.fields import (
     as_list,
     as_name,
     as_object,
+    as_result,
     as_role,
     flag,
     omitted,
@@ -229,7 +230,7 @@ def _user(blocks: Sequence[Block]) -> list[Message]:
 
 
 def _result(block: Block) -> Message:
-    text = "\n".join(_texts_of(parse_blocks(block.get("content"), block.at("content"))))
+    text = "\n".join(_texts_of(parse_blocks(as_result(block, "content"), block.at("content"))))
     if block.get("is_error") is True and not text.lower().startswith("error"):
         text = f"Error: {text}"  # templates lack a field for failures
     return Message(

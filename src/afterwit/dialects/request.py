@@ -219,8 +219,9 @@ def parse_template_args(value: Any, effort: Any = None, where: str = "reasoning_
     return arguments
 
 
-def parse_form(value: Any, where: str, *, nested: bool) -> JsonForm | None:
-    """The form; None for free text. `nested`: the schema is in a field `json_schema`, as in chat."""
+def parse_form(value: Any, where: str) -> JsonForm | None:
+    """The form; None for free text. The schema is in a field `json_schema` in chat, and directly in the form
+    in the Responses API and for llama.cpp."""
     if value is None:
         return None
     form = as_object(value, where)
@@ -231,7 +232,7 @@ def parse_form(value: Any, where: str, *, nested: bool) -> JsonForm | None:
         return ANY_OBJECT
     if kind not in ("json_object", "json_schema"):
         raise unknown_form(kind, where)
-    if nested and kind == "json_schema":  # an object's schema, as for llama.cpp, is not nested
+    if kind == "json_schema" and form.get("json_schema") is not None:
         where = f"{where}.json_schema"
         form = as_object(form.get("json_schema"), where)
     return parse_schema(form.get("schema"), f"{where}.schema", strict=flag(form, "strict"))

@@ -39,7 +39,6 @@ from afterwit.dialects.dialect import (
 from afterwit.dialects.fields import (
     SPEAKERS,
     Item,
-    Tool,
     as_arguments,
     as_items,
     as_list,
@@ -122,9 +121,6 @@ NOT_SERVED = {
 ABSENT = {"description": None, "parameters": None, "strict": None}
 """Fields of a function in a response that the client did not send."""
 
-PRINTED = ("name", "description", "parameters")
-"""Fields of a function that the model reads, in the order in which chat templates are taught."""
-
 OTHER_CALL, OTHER_OUTPUT = "_call", "_call_output"
 """The ends of the types of items for tools that OpenAI defines or runs, such as `local_shell_call`."""
 
@@ -165,8 +161,8 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         message = "previous_response_id: there is no such response."
         raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
     instructions = text(data, "instructions")
-    known, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
-    tool_choice, required_tool, tools = chat.parse_tool_choice(data.get("tool_choice"), known, nested=False)
+    known, unserved = parse_tools(data.get("tools"), limits.max_tools, chat.as_function)
+    tool_choice, required_tool, tools = chat.parse_tool_choice(data.get("tool_choice"), known)
     included, reasoning = data.get("include"), as_object(data.get("reasoning") or {}, "reasoning")
     echoed = dict(DEFAULTS)
     for name, default in DEFAULTS.items():
@@ -190,7 +186,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         tool_choice=tool_choice,
         required_tool=required_tool,
         parallel_calls=flag(data, "parallel_tool_calls", True),
-        form=parse_form(as_object(data.get("text") or {}, "text").get("format"), "text.format", nested=False),
+        form=parse_form(as_object(data.get("text") or {}, "text").get("format"), "text.format"),
         logprobs=isinstance(included, list) and LOGPROBS in included,
         top_logprobs=chat.parse_top_logprobs(data),
         follows=None if earlier.previous is None else earlier.previous.id,
@@ -215,17 +211,6 @@ def _messages(
     if calls > limits.max_calls:
         raise wrong_value("input", f"holds {calls} tool calls, more than {limits.max_calls}")
     return tuple(messages)
-
-
-def _function(tool: Item) -> Tool | None:
-    storable(tool.data, tool.where)
-    if tool.text("type") != "function":
-        return None
-    as_name(tool)
-    if tool.get("parameters") is not None:
-        tool.item("parameters")
-    function = {name: tool.get(name) for name in PRINTED if tool.get(name) is not None}
-    return {"type": "function", "function": function}
 
 
 def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -272,7 +257,7 @@ def _item_parts(item: Item) -> Iterator[Message]:
             call = ToolCall(id=_call_id(item), name=item.text("name"), arguments=arguments)
             yield Message(role="assistant", tool_calls=(call,))
         case "function_call_output" | "custom_tool_call_output":
-            content = chat.text_of(item, "output") or ""
+            content = chat.text_of(item, "output", result=True) or ""
             yield Message(role="tool", content=content, tool_call_id=_call_id(item))
         case kind if kind.endswith(OTHER_CALL):
             yield from _other_call(item, kind.removesuffix(OTHER_CALL))

@@ -21,8 +21,8 @@ import orjson
 
 from afterwit.binding.client_text import without_named_blocks
 from afterwit.binding.request import ClientSession, read_request
-from afterwit.dialects.chat import parse_functions, parse_messages
-from afterwit.dialects.fields import as_object, as_text, text, wrong_value
+from afterwit.dialects.chat import as_function, parse_messages
+from afterwit.dialects.fields import as_object, as_text, parse_tools, text, wrong_value
 from afterwit.dialects.request import RequestLimits
 from afterwit.errors import RequestError, TurnNotFound
 from afterwit.lifecycle import Reason
@@ -206,7 +206,7 @@ def _conversation(data: Any) -> Recording:
     return Recording(
         messages=messages,
         responses=tuple(at for at, message in enumerate(messages) if at and message.role == "assistant"),
-        tools=parse_functions(line.get("tools"), MOST)[0],
+        tools=parse_tools(line.get("tools"), MOST, as_function)[0],
         model=text(line, "model") or "unknown",
     )
 
