@@ -472,7 +472,14 @@ def test_calls_and_results_in_the_form_of_2023_stay_in_the_history():
 
 
 @pytest.mark.parametrize(
-    "body", [{"functions": [{"name": "f"}]}, {"function_call": "auto"}, {"reasoning_effort": "much"}]
+    "body",
+    [
+        {"functions": [{"name": "f"}]},
+        {"function_call": "auto"},
+        {"guided_json": {"type": "object"}},
+        {"structured_outputs": {"choice": ["yes", "no"]}},
+        {"reasoning_effort": "much"},
+    ],
 )
 def test_what_would_be_ignored_silently_is_refused_by_name(body):
     with pytest.raises(RequestError) as error:

@@ -81,8 +81,15 @@ PRINTED = ("name", "description", "parameters")
 
 MOST_ALTERNATIVES = 20
 
-RENAMED = {"functions": "tools", "function_call": "tool_choice"}
-"""Fields of 2023, without which a client's functions would never be called, and their successors."""
+FORMS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex")
+"""Fields of vLLM and SGLang for the form of the content."""
+
+RENAMED = {
+    "functions": "tools",
+    "function_call": "tool_choice",
+    **dict.fromkeys(FORMS, Field.FORMAT.value),
+}
+"""Fields that a client relies on, those of 2023 among them, and the fields to send instead."""
 
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
@@ -90,7 +97,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     data = as_object(body, "the body")
     for name, successor in RENAMED.items():
         if data.get(name):
-            message = f"{name} is not served: send {successor}, which replaced it."
+            message = f"{name} is not served: send {successor} instead."
             raise RequestError(400, "unsupported_parameter", message, param=name)
     messages, prefill = _parse_begun(data, limits)
     functions, unserved = parse_tools(data.get("tools"), limits.max_tools, as_function)
