@@ -18,6 +18,9 @@ from afterwit.binding.request import CALL, DISTINCTIVE, IncomingRequest, Shape, 
 from afterwit.lifecycle import Reason
 from afterwit.turn import SYSTEM, Kind, Message, turn_of_call
 
+OBSERVED = "\nObservation:"
+"""Agents that write calls out as text append this, and what the tool said, to the reply."""
+
 LONG_REPLY = 80
 """A quoted side reply of at least this many characters is not a coincidence: titles are shorter."""
 
@@ -233,13 +236,14 @@ def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate
     """The sessions that a request continues, or may continue: binding needs their replies.
 
     It names one of their calls, quotes a summary, begins as they do and has a later reply, or begins as they
-    do and calls under ids of its own.
+    do and calls under ids of its own, or appends a tool's words to the reply.
     """
     *_, sessions = _direct(incoming, candidates)
     return sessions | {
         each.session
         for each in candidates
-        if _has_prompt(incoming, each) and _calls_under_other_ids(incoming, each.depth)
+        if _has_prompt(incoming, each)
+        and (_calls_under_other_ids(incoming, each.depth) or _observed(incoming, each.depth) is not None)
     }
 
 
@@ -285,6 +289,10 @@ def _followed(incoming: IncomingRequest, candidate: Candidate) -> Followed | Non
         full = incoming.starts_with(candidate.full_hash, candidate.full_depth)
         if full or (_has_prompt(incoming, candidate) and renamed(incoming, candidate)):
             return Followed(candidate, incoming.message_after(candidate.full_depth))
+        reply = (candidate.reply or "").partition(OBSERVED.strip())[0].strip()  # the model may make it up
+        observed = _observed(incoming, candidate.depth) if _has_prompt(incoming, candidate) else None
+        if observed is not None and observed[0] == reply != "":
+            return Followed(candidate, incoming.segments[candidate.depth].message + 1, (observed[1],))
         return None
     if incoming.starts_with(candidate.full_hash, candidate.depth):
         goes_on = candidate.depth and _goes_on_after_empty(incoming, candidate.depth)
@@ -312,6 +320,16 @@ def _has_prompt(incoming: IncomingRequest, candidate: Candidate) -> bool:
     """Whether the request is a turn's prompt and more."""
     within = 0 < candidate.depth < incoming.depth
     return within and incoming.starts_with(candidate.prompt_hash, candidate.depth)
+
+
+def _observed(incoming: IncomingRequest, depth: int) -> tuple[str, Message] | None:
+    """The reply after the first `depth` segments, as it is compared, and what a tool said, if the client
+    appended it to the reply."""
+    message = incoming.messages[incoming.segments[depth].message]
+    said, mark, seen = (message.content or "").partition(OBSERVED)
+    if not mark or message.role == "tool":
+        return None
+    return plain_text(replace(message, content=said)), Message(role="tool", content=seen.strip())
 
 
 def _calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
