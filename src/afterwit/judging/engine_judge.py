@@ -131,11 +131,13 @@ class EngineReader:
         return found
 
     def _rows(self, text: str, subject: Subject) -> list[Score]:
-        rows = []
-        for before, said in subject.rows(text[:LONGEST_READ]):
-            conversation = Conversation(
-                messages=alternating(before), template_args={"enable_thinking": False}
-            )
-            prompt_ids = self._renderer.prompt_ids(conversation)
-            rows.append(Score(prompt_ids=prompt_ids, response_ids=self._renderer.encode(said)))
-        return rows
+        rows = subject.rows(text[:LONGEST_READ])
+        prompts = {before: self._prompt_ids(before) for before in {before for before, _ in rows}}
+        return [
+            Score(prompt_ids=prompts[before], response_ids=self._renderer.encode(said))
+            for before, said in rows
+        ]
+
+    def _prompt_ids(self, said: Sequence[str]) -> tuple[int, ...]:
+        conversation = Conversation(messages=alternating(said), template_args={"enable_thinking": False})
+        return self._renderer.prompt_ids(conversation)

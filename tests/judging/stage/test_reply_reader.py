@@ -11,6 +11,7 @@ from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.judging.ability import measured
 from afterwit.judging.engine_judge import AT_ONCE, EngineReader
 from afterwit.judging.polarity import LONGEST_READ, REPLIES
+from afterwit.turn import Conversation
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 
@@ -34,6 +35,24 @@ async def test_each_reply_reads_the_same_alone_and_among_others(engine, renderer
     assert together == [each for reply in said for each in await reader.logprobs([reply], REPLIES)]
     assert len(set(together)) == len(said)
     assert {len(each) for each in together} == {sum(REPLIES.parts)}
+
+
+class Watched:
+    """A renderer, and the conversations that it rendered."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self.encode, self._renderer = renderer.encode, renderer
+        self.rendered: list[Conversation] = []
+
+    def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
+        self.rendered.append(conversation)
+        return self._renderer.prompt_ids(conversation)
+
+
+async def test_a_question_is_rendered_once_for_all_its_answers(engine, renderer):
+    watched = Watched(renderer)
+    await EngineReader(engine, watched).logprobs(["No"], REPLIES)
+    assert len(watched.rendered) == len(REPLIES.examples) + len(REPLIES.asks)
 
 
 async def test_of_a_long_reply_the_beginning_is_read(engine, renderer):
