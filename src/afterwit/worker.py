@@ -127,6 +127,11 @@ class StageHealth:
         warning = self._warning()
         await self._changed(warning is None, warning or self._doing())
 
+    async def began(self) -> None:
+        """Report what a long step does, unless the status shows a fault, which only a finished step ends."""
+        if self._reported is None or self._reported[0]:
+            await self.healthy()
+
     async def failed(self, error: Exception) -> None:
         if self._logged != (logged := described(error) + frames(error)):
             self._logged = logged

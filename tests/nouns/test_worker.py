@@ -140,6 +140,19 @@ async def test_a_status_that_could_not_be_stored_is_reported_again():
     assert told == [True, True]
 
 
+async def test_a_long_step_reports_its_work_at_its_start_but_hides_no_fault():
+    reported: list[tuple[bool, str]] = []
+
+    async def report(ok: bool, message: str) -> None:
+        reported.append((ok, message))
+
+    health = StageHealth("practice", report, doing=lambda: "practises a lesson")
+    await health.began()
+    await health.failed(StoreError("disk full"))
+    await health.began()
+    assert reported == [(True, "practises a lesson"), (False, "disk full")]
+
+
 def test_a_foreign_errors_words_are_not_repeated_because_they_may_quote_a_conversation():
     assert described(ValueError("my password is swordfish")) == "ValueError (see the log)"
     assert described(StoreError("database is locked")) == "database is locked"

@@ -26,6 +26,7 @@ from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
+from afterwit.worker import Signals
 from experiments.simulation.lockstep import InlineStore
 from tests.fakes.engine import FakeEngine
 from tests.store.examples import NO, a_version, add
@@ -314,6 +315,24 @@ def test_a_group_is_rewarded_where_the_judge_tells_its_answers_apart(
     states = [State.JUDGED if reward else State.SKIPPED for reward in rewards]
     assert [(each.state, each.rl) for each in answers] == list(zip(states, map(bool, rewards), strict=True))
     assert [each.prompt for each in store.lessons()[0].answers] == ["moon"] * 3
+
+
+def test_the_status_names_the_lesson_while_its_answers_are_sampled(store: Store, renderer: Renderer) -> None:
+    recorded(store, "tea")
+    correct(store, "moon")
+    signals, reported, meanwhile = Signals(), list[str](), list[str]()
+
+    def sampling() -> None:
+        meanwhile.append(reported[-1] if reported else "nothing")
+        signals.stop.set()
+
+    async def report(ok: bool, message: str) -> None:
+        reported.append(message)
+
+    house = House(store, renderer, meanwhile=sampling)
+    asyncio.run(house.stage.run(signals, report))
+    assert meanwhile
+    assert all(each.startswith("practises “Keep the answer") for each in meanwhile), meanwhile
 
 
 def test_where_a_person_reviews_all_no_more_is_practised_than_one_update_takes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import fsum, isfinite
@@ -88,7 +88,7 @@ class Practice:
         health = StageHealth(STAGE, report, doing=lambda: self.doing)
 
         async def step() -> bool:
-            busy = await self.step()
+            busy = await self.step(health.began)
             await health.healthy()
             if not busy:
                 await signals.rest(LOOKS * self._looked_s)
@@ -97,9 +97,9 @@ class Practice:
         back_off = BackOff(base_s=POLL_S, max_s=60.0)
         await work(step, signals=signals, health=health, poll_s=POLL_S, back_off=back_off)
 
-    async def step(self) -> bool:
+    async def step(self, began: Callable[[], Awaitable[None]] | None = None) -> bool:
         """Sample and store the answers of one update, if one is due, or test the lesson first; whether either
-        was done.
+        was done. It calls `began` once `doing` names the lesson, before it samples.
 
         All are stored together: a crash before that leaves nothing. Raises EngineError if the engine fails.
         """
@@ -115,6 +115,8 @@ class Practice:
             self.doing = f"waits until version {newest} is served"
             return False
         self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
+        if began is not None:
+            await began()
         lesson, words = found.lesson, found.words
         synthetic = list[Turn]()
         if found.synthetic:
