@@ -147,15 +147,23 @@ def merge(
 
 
 def _version(home: Path | None, version: int | None) -> tuple[Versions, int]:
-    """The home's versions, and the number of the one that is named, or served."""
+    """The home's versions and a version's number. The default is the served one, or a later rollback or
+    forgetting: these hold at once, even if no gateway has served them yet."""
     from afterwit.build import versions_of
     from afterwit.home.model import model_folder
+    from afterwit.turn import SHARED
+    from afterwit.version import Origin
 
     settings, folder = loaded(home)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     versions.follow()
-    with store_of(home) as store:
-        return versions, store.latest_published() if version is None else version
+    if version is None:
+        with store_of(home) as store:
+            back = [
+                row.number for row in store.versions(SHARED) if row.origin in (Origin.ROLLBACK, Origin.REPLAY)
+            ]
+            version = max(store.latest_published(), *back, 0)
+    return versions, version
 
 
 @store_app.callback()

@@ -235,8 +235,10 @@ def _answers(
     if version is None or version.parent is None:
         raise SettingError(f"version {number} has no version before it to compare with")
     learner = build.learner_settings(settings.learner, home, folder)
-    found = []
-    for each in (version.parent, number):
+    found, both = [], (version.parent, number)
+    for each in both:  # both are there, before the slow work with the first
+        versions.weights(each)
+    for each in both:
         line.step(f"loading version {each}")
         model, said = Policy.load(versions, each, learner).model, []
         for at, turn in enumerate(turns):

@@ -63,8 +63,20 @@ def test_a_session_is_forgotten_where_no_learner_runs(lived: Path, model: Path) 
     assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 2]
     with store_of_home(lived) as store, pytest.raises(TurnNotFound):
         store.turn("turn0000")
+    merged = run.invoke(app, ["merge", str(lived / "merged"), "--home", str(lived)]).stdout
+    assert "has the weights of version 2" in merged  # though no gateway has served it
     assert "nothing of session talk is stored any more" in forget(lived, "talk")
     assert "there is no session nobody" in forget(lived, "nobody")
+
+
+def test_answers_are_refused_before_the_work_if_the_weights_of_either_version_are_gone(
+    lived: Path, model: Path
+) -> None:
+    for weights in versions_of(lived, model).place(1).glob("*.safetensors"):
+        weights.unlink()
+    found = run.invoke(app, ["ledger", "1", "--answers", "--home", str(lived)])
+    assert "the weights of version 1 are not in" in str(found.exception)
+    assert "answering" not in found.stderr
 
 
 def test_a_turn_names_its_session(lived: Path) -> None:
