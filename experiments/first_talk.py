@@ -14,14 +14,14 @@ from openai import APIConnectionError, OpenAI
 from afterwit.demo.chat import world as chat
 
 LIMIT = 18
-"""Words above which the reply that is offered complains."""
+"""Words above which the suggested reply is a complaint."""
 COMPLAINT = "that was too long and too stiff. please be short, plain and friendly."
 SERVED = "http://127.0.0.1:8720/v1"
 THANKS = "perfect, thank you."
 
 
 def talk(client: OpenAI, question: str) -> None:
-    """One conversation: a question, the answer, and what the person types (nothing: what is offered)."""
+    """A question, its answer, and the reply that the person types; Enter sends the suggested one."""
     messages: list[Any] = [
         {"role": "system", "content": "You answer questions."},
         {"role": "user", "content": question},
@@ -45,13 +45,13 @@ def _next(client: OpenAI, messages: list[Any]) -> str:
 
 
 def main(number: int, url: str) -> None:
-    """Hold so many conversations."""
+    """Hold `number` conversations."""
     client, rng = OpenAI(base_url=url, api_key="none"), Random(5)
     try:
         for _ in range(number):
             talk(client, chat.draw("train", rng).request)
     except APIConnectionError:
-        sys.exit(f"Nothing answers at {url}: `afterwit serve` comes first, until it says `serving`.")
+        sys.exit(f"Nothing answers at {url}: start `afterwit serve`, and wait until it prints `serving`.")
 
 
 if __name__ == "__main__":

@@ -122,10 +122,9 @@ def exclude(
     if found.in_update:
         print(f"an update is training {counted(found.in_update, 'turn')} of this session")
     if found.trained:
-        print(
-            f"versions {', '.join(map(str, found.trained))} trained on it before:"
-            f" `afterwit rollback {found.trained[0] - 1}` takes them back"
-        )
+        versions = f"version{'s' * (len(found.trained) > 1)} {', '.join(map(str, found.trained))}"
+        taken_back = f"`afterwit rollback {found.trained[0] - 1}` takes it back"
+        print(f"{versions} trained on it before: {taken_back}")
 
 
 def rollback(

@@ -114,5 +114,5 @@ def downloaded(name: str, wanted: Sequence[str] = WANTED) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SettingError(
-            f"there is no folder {name} here, and the hub did not return it: {first}"
+            f"there is no folder {name} here, and the hub did not return it: {first.removeprefix('Got: ')}"
         ) from error

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from afterwit.build import store_of_home, versions_of
 from afterwit.config import Settings, home_of, load
-from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS
+from afterwit.home.home import CONFIG, MODEL, STORE, TOKEN, VERSIONS
 from afterwit.home.model import DEQUANTISED
 from afterwit.lifecycle import State
 from afterwit.printing.terminal import write_json
@@ -116,7 +116,7 @@ def _versions(
 def _others(home: Path, size_of: Callable[[Path], int]) -> Iterator[Usage]:
     for path in sorted(home.iterdir()):
         if not path.name.startswith(STORE) and path.name != VERSIONS and not path.name.endswith(".lock"):
-            needed = path.name in (CONFIG, MODEL, DEQUANTISED)
+            needed = path.name in (CONFIG, MODEL, TOKEN, DEQUANTISED)
             words = "needed" if needed else "nothing here needs it: delete it if you like"
             yield Usage(name=path.name, bytes=size_of(path), words=words)
 

@@ -156,7 +156,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
         f"{found.turns[state]} {state.value}{WAITS.get(state, '')}" for state in State if state in found.turns
     )
     yield "turns", turns or "none yet"
-    yield "helping", found.helping
+    yield "corrections", found.helping
     yield from stages[faults:]
 
 

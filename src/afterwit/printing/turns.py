@@ -19,6 +19,7 @@ from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.printing.ledger import became
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.store import Filter, Record, Store, summary
+from afterwit.text import counted
 from afterwit.turn import Kind, Message, Turn, one_line, turn_of_response
 from afterwit.verdict import JudgedTurn, Verdict
 
@@ -222,7 +223,7 @@ def _parts(record: Record) -> Iterator[RenderableType]:
     yield Text(sampling, style="dim")
     messages = turn.conversation.rendered
     if len(messages) > PROMPT_MESSAGES:
-        yield Text(f"… {len(messages) - PROMPT_MESSAGES} earlier messages", style="dim")
+        yield Text(f"… {counted(len(messages) - PROMPT_MESSAGES, 'earlier message')}", style="dim")
     for message in messages[-PROMPT_MESSAGES:]:
         yield _panel(message, message.role, "blue")
     yield _panel(turn.message, "response", "bold")

@@ -58,7 +58,7 @@ SWITCHED_OFF = {
 """The effect of the settings that switch a stage off."""
 STARTING = "the learner is starting"
 """Its status until its process, which imports much, reports one."""
-EXAMINED = "it is being asked three questions with known answers; turns wait for the result"
+EXAMINED = "it is being tested on replies of known meaning; turns wait for the result"
 """The judge's status until it is known."""
 JUDGE_WITHIN_S = 3.0
 """Seconds that the first lines wait for the examination of the judge."""

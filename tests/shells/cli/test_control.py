@@ -160,7 +160,7 @@ def test_a_session_is_excluded_by_its_id_or_by_a_turn(
     assert "session bob teaches nothing: 1 turn ended" in say("exclude", "edoub")
     text = say("exclude", "session")
     assert "2 turns ended" in text
-    assert "versions 1 trained on it before: `afterwit rollback 0` takes them back" in text
+    assert "version 1 trained on it before: `afterwit rollback 0` takes it back" in text
     with store_of_home(home) as store:
         assert store.turn("cjudged").reason is Reason.EXCLUDED
     assert "may teach again" in say("exclude", "session", "--undo")

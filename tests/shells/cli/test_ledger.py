@@ -165,7 +165,7 @@ def test_status_and_progress_answer_in_the_same_words(used: Path) -> None:
     answer, why = "You correct it less than at first", found.why
     assert found.answer == answer
     assert f"{answer}: {why}." in " ".join(text("progress", home=used).split())
-    assert f"helping       {answer}: {why}" in text("status", home=used)
+    assert f"corrections   {answer}: {why}" in text("status", home=used)
 
 
 def test_progress_fits_a_terminal_of_80_columns_with_whole_bars(used: Path) -> None:

@@ -47,7 +47,10 @@ def test_it_says_what_can_go_and_how(home: Path) -> None:
     assert found["versions/000001"].startswith("is served; goes with the next update")
     assert found["versions/000007"].startswith("goes after 5 newer ones (learner.keep_versions)")
     (home / "old").mkdir()
-    (home / "config.toml").touch()
+    for name in ("config.toml", "page-token"):
+        (home / name).touch()
+    found = du(home)
+    assert [found[name]["words"] for name in ("config.toml", "page-token")] == ["needed"] * 2
     table = run.invoke(app, ["du", "--home", str(home)], env={"COLUMNS": "160"}, catch_exceptions=False)
     assert "nothing here needs it" in table.stdout
     assert "all together" in table.stdout
