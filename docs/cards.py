@@ -4,7 +4,7 @@
 
 Counted as `afterwit plan` counts: the model in bfloat16 once in the learner and once in the engine; the
 adapter (rank 16, every linear layer but the head) with gradient and two moments in fp32; a chunk of logits
-with the base's beside it; the activations of one packed pass of 4,096 tokens with `learner.checkpointing`;
+next to the base's; the activations of one packed pass of 4,096 tokens with `learner.checkpointing`;
 keys and values of 32,768 tokens. Not counted: what CUDA and the allocator hold, and the moment of a swap.
 """
 
@@ -50,7 +50,7 @@ CONFIGS = {
 
 
 def card(size: float) -> str:
-    """The smallest card that holds so many GB and what runs beside."""
+    """The smallest card that holds `size` GB with room to spare."""
     return next((f"{gb} GB" for gb in CARDS if gb >= SPARE * size), "two cards")
 
 

@@ -149,7 +149,7 @@ class Verdict:
 
     @property
     def unfollowed(self) -> bool:
-        """Whether there were hints, and the model follows none of them."""
+        """Whether there were hints, and the model follows none."""
         return not self.hints and any(
             vote.question is Question.FOLLOWS and vote.rejected for vote in self.votes
         )

@@ -105,7 +105,7 @@ def bind(
 
 
 def _usual_shapes(relative: Candidate | None, others: Sequence[Candidate]) -> set[Shape]:
-    """The known signatures of a relative's session. One that begins apart from it has others."""
+    """The known signatures of a relative's session. A session that begins separately has others."""
     if relative is None or (relative.kind is Kind.SIDE and relative.parent is None):
         return set()
     main = (one for one in others if one.session == relative.session and one.kind is not Kind.SIDE)

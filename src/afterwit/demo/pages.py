@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 Facts = Mapping[str, Any]
-"""Content of report.json, or a part of it."""
+"""Content of report.json, or a part."""
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """Its name, the class that gives it its colour, and its points: conversations, ascending, and a share."""
 BAR = 30

@@ -130,7 +130,7 @@ def calls(message: Message) -> list[ToolCall]:
 
 
 def written(message: Message) -> str:
-    """A message as text: a line for each call, then what it says."""
+    """A message as text: a line for each call, then its content."""
     lines = [f"{call.name} {call.arguments}" for call in calls(message)]
     return "\n".join([*lines, message.get("content") or ""]).strip()
 

@@ -48,7 +48,7 @@ class TaskState(Protocol):
         """Run a call and return its real result."""
 
     def hear(self, said: str) -> str | None:
-        """Take in an answer without a call; the person's next question, None if there is no other."""
+        """Take in an answer without a call. The person's next question, or None after the last."""
 
     def broken(self) -> tuple[str, ...]:
         """The rules broken so far, in the order they were broken."""

@@ -171,7 +171,7 @@ class GatewayApp:
 
 
 class FewLines:
-    """Bounds the log lines of a kind in a period; its end logs the number of those that were left out."""
+    """Bounds the log lines of a kind in a period; its end logs how many were left out."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s

@@ -268,7 +268,7 @@ class Backlog:
 
 
 def append(path: Path, data: bytes) -> None:
-    """Write all of it to the disk, or nothing. Raises OSError."""
+    """Write everything to the disk, or nothing. Raises OSError."""
     with open(path, "ab", 0, opener=partial(os.open, mode=0o600)) as file:
         size, left = os.fstat(file.fileno()).st_size, memoryview(data)
         try:

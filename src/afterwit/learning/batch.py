@@ -83,7 +83,7 @@ class Item:
 
     @property
     def digest(self) -> str:
-        """BLAKE2b of everything that an update reads of it."""
+        """BLAKE2b of everything that an update reads."""
         return hashlib.blake2b(repr(replace(self, hints=())).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 

@@ -306,7 +306,7 @@ class Token(NamedTuple):
     advantage: float | None
     """In the update, the strongest of several tokens; None: unknown."""
     doubt: int
-    """0: the policy was sure of it, to 4: it was unlikely."""
+    """0: the policy was sure, to 4: the token was unlikely."""
     push: str
     """`none`, or `up` or `down` with its strength from 1 to 3."""
 

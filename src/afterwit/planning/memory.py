@@ -44,7 +44,7 @@ class ModelShape:
     def of(cls, config: Mapping[str, Any]) -> Self:
         """The shape in a text model's configuration, by the names of transformers.
 
-        ValueError if it lacks one of them, or if the model has experts.
+        ValueError if one is missing, or if the model has experts.
         """
         if any(config.get(name) for name in EXPERTS):
             raise ValueError("it has experts, and only dense models are counted")

@@ -27,7 +27,7 @@ WIDE = 100
 """Columns from which reasons are listed at length."""
 
 SOON_S = 2.0
-"""Seconds after which a wait is worth a line where there is no terminal to show it on."""
+"""Seconds of waiting after which a line is printed where there is no terminal."""
 
 _CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 _DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}

@@ -129,7 +129,7 @@ class WatchOver:
 def _alarm(
     store: Store, adapter: str, episodes: Sequence[Episode], evidence: float, safe: int, *, now: float
 ) -> None:
-    """Take back what was learned after the safe version, if the newest one holds any of it."""
+    """Take back what was learned after the safe version, if the newest one holds any."""
     versions = store.versions(adapter)
     if not versions or versions[-1].number <= safe or versions[-1].restores == safe:
         return

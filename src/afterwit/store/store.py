@@ -194,7 +194,7 @@ class AsyncStore:
 
     def _end_waiting(self, call: _Call) -> None:
         with self._order:
-            if call in self._deferred:  # it stays: behind the calls that wait by now it would come too late
+            if call in self._deferred:  # it stays: after the calls that wait by now it would come too late
                 self._waiting.put(None)
 
     async def close(self) -> None:

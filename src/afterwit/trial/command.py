@@ -140,7 +140,7 @@ def _candidates(asked: Asked, renderer: Renderer) -> list[Person]:
 
 
 def _identity(asked: Asked, settings: Settings, folder: Path) -> dict[str, Any]:
-    """What a run has in common with the one that it continues."""
+    """The settings that a run shares with the one that it continues."""
     judge = settings.judge
     judged_by = "the model itself" if judge.url is None else f"{judge.model} at {judge.url}"
     return {

@@ -166,7 +166,7 @@ class ToolsState:
         return self.answer(call.name, call.arguments)
 
     def hear(self, said: str) -> str | None:
-        """The owner has no further question."""
+        """The owner asks nothing more."""
         return None
 
     def broken(self) -> tuple[str, ...]:

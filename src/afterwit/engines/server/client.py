@@ -90,13 +90,13 @@ class ServerClient:
         )
 
     async def get(self, path: str, *, within_s: float | None = None) -> Answer:
-        """The answer to a GET; `within_s` bounds the whole of it."""
+        """The answer to a GET; `within_s` bounds the whole request."""
         return _checked(path, await self._answer("GET", path, None, within_s))
 
     async def post(
         self, path: str, body: Mapping[str, Any] | None = None, *, within_s: float | None = None
     ) -> Answer:
-        """The answer to a POST of JSON; `within_s` bounds the whole of it."""
+        """The answer to a POST of JSON; `within_s` bounds the whole request."""
         return _checked(path, await self._answer("POST", path, body, within_s))
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
@@ -118,7 +118,7 @@ class ServerClient:
             raise self._unreachable(error) from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[Any], None]:
-        """The JSON of the `data:` events of a streamed answer, in lists of those that arrived together.
+        """The JSON of the `data:` events of a streamed answer, in lists that arrived together.
 
         Closing the generator closes the connection.
         """

@@ -217,7 +217,7 @@ class EngineProcess:
         return True
 
     async def _end(self, process: asyncio.subprocess.Process) -> int:
-        """Kill what is left of it, whose children would keep its memory and its port."""
+        """Kill its remaining processes, which would keep its memory and its port."""
         _signal(process, signal.SIGKILL)
         code = await process.wait()
         self._process = None
