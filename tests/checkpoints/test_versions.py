@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,6 +184,16 @@ def test_a_rung_that_is_kept_now_was_kept_before(newest: int) -> None:
     now = {number for number in range(1, newest + 1) if is_rung(number, newest=newest)}
     before = {number for number in range(1, newest) if is_rung(number, newest=newest - 1)}
     assert now - {newest} <= before
+
+
+def test_two_processes_trim_one_disk_together(tmp_path: Path) -> None:
+    """The publisher after it loaded a version, the learner after it wrote one."""
+    root, shared = tmp_path / "versions", opened(folder(tmp_path))
+    grow(Versions(root=root, base=a_base(tmp_path), remote=shared), 24)
+    both = [Versions(root=root, base=tmp_path / "base", remote=shared) for _ in range(2)]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda each: each.trim(1), both))
+    assert [number for number in range(1, 25) if both[0].on_disk(number)] == [24]
 
 
 def test_gone_weights_are_named_with_those_that_are_left(versions: Versions) -> None:

@@ -446,7 +446,7 @@ class Versions:
         for number in old:
             files = [path for path in self.place(number).iterdir() if path.name != manifest.NAME]
             for path in sorted(files, key=lambda path: is_learned(path.name), reverse=True):
-                path.unlink()
+                path.unlink(missing_ok=True)  # another process trims too
         return tuple(old)
 
 
