@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +51,7 @@ class MemoryCheckpoints:
     versions: dict[int, Version] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     damaged: set[int] = field(default_factory=set)
+    unreadable: set[int] = field(default_factory=set)
     elsewhere: list[Version] = field(default_factory=list)
     away: bool = False
     trimmed: list[tuple[int, list[int]]] = field(default_factory=list)
@@ -70,6 +72,8 @@ class MemoryCheckpoints:
         return number not in self.gone
 
     def get(self, number: int) -> Version | None:
+        if number in self.unreadable:
+            raise VersionDamaged(f"{number}/manifest.json cannot be read")
         return self.versions.get(number)
 
     def weights(self, number: int) -> Path:
@@ -228,6 +232,29 @@ async def test_no_version_from_before_a_session_was_forgotten_is_served_instead(
     with pytest.raises(ProbeMismatch):
         await house.publisher.step()
     assert house.engine.version == 0
+
+
+@pytest.mark.parametrize("later", [{"reverts": (1, 2)}, {"forgets": ("talk",)}])
+async def test_what_a_version_took_back_is_not_served_if_its_weights_are_gone(later: dict[str, Any]) -> None:
+    house = House()
+    house.checkpoints.put(version(1), version(2), replace(version(3), **later))
+    house.checkpoints.gone = {3}
+    assert not await house.publisher.step()
+    assert house.engine.version == 0
+
+
+async def test_a_manifest_that_cannot_be_read_keeps_only_older_versions_from_being_served() -> None:
+    house = House()
+    house.checkpoints.put(version(1), version(2), version(3), version(4))
+    house.checkpoints.unreadable = {2}
+    assert await house.publisher.step()
+    assert house.recorded == [4]
+    house = House()
+    house.checkpoints.put(version(1), version(2))
+    house.checkpoints.unreadable = {2}  # it may have taken version 1 back
+    with pytest.raises(VersionDamaged, match="2/manifest"):
+        await house.publisher.step()
+    assert house.recorded == []
 
 
 async def test_a_store_that_lags_behind_the_manifest_is_told_later() -> None:

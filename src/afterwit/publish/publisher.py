@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -135,20 +135,21 @@ class Publisher:
                 await asyncio.to_thread(self._checkpoints.follow)
             except VersionsUnavailable as error:
                 problem = error
-        served = self._engine.live(self._adapter) or 0
-        newer = await asyncio.to_thread(candidates, self._checkpoints, served, frozenset(self._refused))
-        for version in newer:
+        served, worked = self._engine.live(self._adapter) or 0, False
+        newer = candidates(self._checkpoints, served, frozenset(self._refused))
+        while not worked:
             try:
+                if (version := await asyncio.to_thread(next, newer, None)) is None:
+                    break
                 async with self.one_at_a_time:
                     await self._publish(version)
+                worked = True
             except AfterwitError as error:
                 problem = problem or error
-            else:
-                break
         await self._record()
         if problem:
             raise problem
-        return bool(newer)
+        return worked
 
     async def _publish(self, version: Version) -> None:
         checkpoints, number = self._checkpoints, version.number
@@ -212,20 +213,21 @@ async def record_served(store: AsyncStore, versions: Versions, number: int) -> N
     await store.call(record)
 
 
-def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> list[Version]:
+def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> Iterator[Version]:
     """Versions above the served one that may be served instead, newest first.
 
-    None from before a version that forgets a session: it may contain that session.
+    None from before a version that forgets a session: it may contain that session. For the same reason none
+    from before a manifest that cannot be read: VersionDamaged then.
     """
-    numbers = sorted((number for number in checkpoints.numbers() if number > served), reverse=True)
-    known = [
-        version
-        for number in numbers
-        if checkpoints.has_weights(number) and (version := checkpoints.get(number))
-    ]
-    excluded = refused | {number for version in known for number in version.reverts}
-    oldest = max((version.number for version in known if version.forgets), default=0)
-    return [version for version in known if version.number >= oldest and version.number not in excluded]
+    excluded = set(refused)
+    for number in reversed(checkpoints.numbers()):
+        if number <= served or (version := checkpoints.get(number)) is None:
+            return
+        excluded.update(version.reverts)
+        if number not in excluded and checkpoints.has_weights(number):
+            yield version
+        if version.forgets:
+            return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
