@@ -31,9 +31,10 @@ TAUGHT = """
 NEWEST_SAID = "(SELECT max(k.at) FROM taught k WHERE k.lesson = l.number AND k.prompt IS NULL)"
 
 GREATEST = (
-    "SELECT coalesce(max(number), 0) FROM (SELECT number FROM lessons UNION SELECT lesson FROM taught) n"
+    "SELECT coalesce(max(number), 0) FROM"
+    " (SELECT number FROM lessons UNION SELECT lesson FROM taught UNION SELECT lesson FROM earlier) n"
 )
-"""The greatest number of a lesson, also of one that is gone and was practised: none gets it again."""
+"""The greatest number of a lesson, also of one that is gone and was practised or read: none gets it again."""
 
 EXCLUDED = "session IN (SELECT session FROM excluded)"
 

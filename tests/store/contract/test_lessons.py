@@ -373,6 +373,15 @@ def test_what_retention_removed_can_be_unlearned_with_the_other_lesson(store: St
     assert [row["words"] for row in store._db.rows("SELECT words FROM earlier")] == [""]
 
 
+def test_no_lesson_gets_the_number_of_one_that_is_gone_and_was_read(store: Store) -> None:
+    number, first = corrected(store, "b", session="mine"), corrected(store, "a", GREET, session="early")
+    assert practised(store, store.lesson(number), ("p1", "b"), earlier=[store.lesson(first)])
+    store.untaught("a")
+    other = corrected(store, "c", "Use lists.", session="late")
+    assert (first, store.turn_ids(f"lesson:{first}")) == (2, ("p1",))
+    assert store.turn_ids(f"lesson:{other}") == ()
+
+
 def test_feedback_on_a_practised_answer_is_recorded_and_changes_nothing(store: Store) -> None:
     number = corrected(store, "a")
     practised(store, store.lesson(number), ("p1", "a"))
