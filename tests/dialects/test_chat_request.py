@@ -190,7 +190,6 @@ def test_tools_in_the_form_of_the_responses_api_become_those_of_chat():
     flat = {"type": "function", **READ["function"]}
     nested = parse(tools=[READ]).conversation.tools
     assert parse(tools=[flat | {"strict": False}]).conversation.tools == nested
-    assert parse(tools=[READ["function"]]).conversation.tools == nested
     assert parse(tools=[{"function": READ["function"]}]).conversation.tools == nested
 
 
@@ -270,7 +269,8 @@ BAD = [
     ({"stream": "yes"}, "invalid_type", "stream"),
     ({"stream_options": []}, "invalid_type", "stream_options"),
     ({"tools": {}}, "invalid_type", "tools"),
-    ({"tools": [{}]}, "invalid_type", "tools[0].name"),
+    ({"tools": [{}]}, "invalid_type", "tools[0].type"),
+    ({"tools": [{"name": "read", "input_schema": {}}]}, "invalid_type", "tools[0].type"),
     ({"tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "unsupported_tool_choice", "tool_choice"),
     ({"tools": [{"type": "custom"}], "tool_choice": "required"}, "invalid_value", "tool_choice"),
     (

@@ -188,9 +188,10 @@ def as_function(tool: Item) -> Tool | None:
     """A function; None for other tools. It may be nested, as in chat, or not, as in the Responses API: Cursor
     sends the one form to the other API. A nested one is unchanged, because templates print it."""
     storable(tool.data, tool.where)
-    if as_text(tool.data.get("type", "function"), tool.at("type")) != "function":
+    nested = tool.get("function") is not None
+    if as_text(tool.data.get("type", "function" if nested else None), tool.at("type")) != "function":
         return None
-    if tool.get("function") is not None:
+    if nested:
         as_name(tool.item("function"))
         return tool.data if "type" in tool.data else {"type": "function", **tool.data}
     as_name(tool)
