@@ -110,20 +110,8 @@ class TurnNotFound(StoreError):
     """The store does not have this turn, or its content was pruned."""
 
 
-class TurnAmbiguous(StoreError):
-    """The ids of several turns begin with this prefix."""
-
-
-class IllegalMove(StoreError):
-    """The lifecycle's table does not have this move."""
-
-
 class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
-
-
-class RankFailed(AfterwitError):
-    """Another process of the learner failed in a common step. The message names the process and the error."""
 
 
 class RankLost(AfterwitError):

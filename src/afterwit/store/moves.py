@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.errors import IllegalMove, TurnNotFound
+from afterwit.errors import StoreError, TurnNotFound
 from afterwit.lifecycle import MOVES, REOPENED_BY_NEXT_STATE, Reason, State
 from afterwit.store.database import Database
 from afterwit.store.rows import read
@@ -95,12 +95,12 @@ class Part:
         """Move a turn, end its lease and forget failed attempts; returns its new state. `revised`: because
         its next state has changed.
 
-        Raises IllegalMove for a move that is not in the table, or of an imported turn to the learner.
+        Raises StoreError for a move that is not in the table, or of an imported turn to the learner.
         """
         if new not in MOVES[current.state]:
-            raise IllegalMove(f"turn {current.id} cannot go from {current.state} to {new}")
+            raise StoreError(f"turn {current.id} cannot go from {current.state} to {new}")
         if current.imported and new is State.JUDGED:
-            raise IllegalMove(f"turn {current.id} was not sampled here, so it cannot wait to train")
+            raise StoreError(f"turn {current.id} was not sampled here, so it cannot wait to train")
         self._db.execute(
             f"UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, {UNLEASED}, attempts = 0,"
             " retry_at = 0, revision = revision + ? WHERE seq = ?",

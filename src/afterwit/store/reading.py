@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from afterwit.errors import StoreError, TurnAmbiguous, TurnNotFound
+from afterwit.errors import StoreError, TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
 from afterwit.store.moves import Part
@@ -145,7 +145,7 @@ class Reading(Part):
     def resolve(self, prefix: str) -> str:
         """The id of the only turn whose id begins with `prefix`; a whole id is its own.
 
-        Raises TurnNotFound if there is none, TurnAmbiguous with the matches' ids if there are several.
+        Raises TurnNotFound if there is none, StoreError with the matches' ids if there are several.
         """
         sql = "SELECT id FROM turns WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
         rows = self._db.rows(sql, (prefix, prefix + LAST_CHARACTER, NAMED + 1))
@@ -154,7 +154,7 @@ class Reading(Part):
             raise TurnNotFound(f"there is no turn {prefix}")
         if len(ids) > 1 and ids[0] != prefix:
             more = ", ..." if len(ids) > NAMED else ""
-            raise TurnAmbiguous(f"several turns begin with {prefix}: {', '.join(ids[:NAMED])}{more}")
+            raise StoreError(f"several turns begin with {prefix}: {', '.join(ids[:NAMED])}{more}")
         return ids[0]
 
     def turns(

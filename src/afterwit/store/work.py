@@ -206,7 +206,7 @@ class Work(Reading, Orders):
 
         False if it came too late: another worker holds the turn, or its next state changed meanwhile and it
         waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound, and
-        IllegalMove for an imported turn without a `reason`: it cannot train.
+        StoreError for an imported turn without a `reason`: it cannot train.
         """
         with self._db.transaction():
             current = self._state(turn)

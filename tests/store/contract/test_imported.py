@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.errors import IllegalMove
+from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
 from afterwit.turn import Conversation, Finish, Kind, Message, RecordedTurn
@@ -59,7 +59,7 @@ def test_its_verdict_is_kept_and_it_ends(store: Store) -> None:
 
 def test_no_verdict_moves_it_to_the_learner(store: Store) -> None:
     add(store)
-    with pytest.raises(IllegalMove, match="not sampled here"):
+    with pytest.raises(StoreError, match="not sampled here"):
         judged(store, None)
     assert store.turn(TURN.id).state is State.ANSWERED
     assert store.turn(TURN.id).verdict is None

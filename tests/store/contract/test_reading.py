@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.errors import TurnAmbiguous, TurnNotFound
+from afterwit.errors import StoreError, TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Filter, Store, summary, whole
 from afterwit.turn import Kind
@@ -106,7 +106,7 @@ def test_a_beginning_that_no_id_has_is_not_found(store: Store, prefix: str) -> N
 def test_an_ambiguous_beginning_names_the_turns(store: Store) -> None:
     for number in range(20):
         add(store, f"t{number}")
-    with pytest.raises(TurnAmbiguous, match=r"several turns begin with t: t0, t1, t10, .*, t15, \.\.\.$"):
+    with pytest.raises(StoreError, match=r"several turns begin with t: t0, t1, t10, .*, t15, \.\.\.$"):
         store.resolve("t")
 
 

@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from afterwit.errors import AfterwitError, RankFailed, RankLost, SettingError
+from afterwit.errors import AfterwitError, RankLost, SettingError
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import OF_A_MACHINE
 from afterwit.learning.distributed.sharded import ShardedMasters, mesh_of
@@ -49,13 +49,13 @@ class Group(Ranks):
         """The last failure that was shared with every rank."""
 
     def every(self, mine: T, failure: Exception | None = None) -> list[T]:
-        """The value of each rank. If one gives a failure all raise: that rank its own, others RankFailed."""
+        """The value of each rank. If one gives a failure all raise: that rank its own, others its words."""
         found: list[Any] = [None] * self.size
         with _collective():
             dist.all_gather_object(found, (None if failure is None else _words(failure), mine))
         failed = next((rank for rank, (words, _) in enumerate(found) if words is not None), None)
         if failed is not None:
-            self._shared = failure or RankFailed(f"rank {failed} of {self.size}: {found[failed][0]}")
+            self._shared = failure or AfterwitError(f"rank {failed} of {self.size}: {found[failed][0]}")
             raise self._shared
         return [value for _, value in found]
 
