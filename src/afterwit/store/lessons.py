@@ -58,6 +58,9 @@ UNFOUNDED = f"""
                 SELECT 1 FROM turns t JOIN taught s ON s.seq = t.seq JOIN lessons l ON l.number = s.lesson
                 WHERE t.id = e.said AND s.lesson = e.lesson AND {TEACHES}
                 AND l.dropped IS NULL AND (l.words = e.words OR l.words IS NULL)
+                AND (l.scope IS NULL OR l.scope = (
+                    SELECT m.scope FROM taught k JOIN lessons m ON m.number = k.lesson WHERE k.seq = turns.seq
+                ))
             )
         )
     )

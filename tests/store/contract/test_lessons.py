@@ -335,6 +335,7 @@ def test_an_answer_is_taught_in_the_words_of_lessons_earlier_too(store: Store) -
 OTHER_TAKEN_BACK: dict[str, Callable[[Store, int], object]] = {
     "dropped": lambda store, number: store.change_lesson(number, dropped=6.0),
     "edited": lambda store, number: store.change_lesson(number, words="Say hello."),
+    "restricted": lambda store, number: store.change_lesson(number, scope="key/agent"),
     "judged again": lambda store, number: store.untaught("a"),
     "another lesson": lambda store, number: store.teach(store.turn("a").turn, "Use lists.", now=6.0),
     "excluded": lambda store, number: store.exclude("early", now=6.0),
