@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from gguf import GGMLQuantizationType
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -265,6 +265,16 @@ UNREAD = "name the model's Hugging Face folder or hub id"
         ),
         ({"tokenizer.ggml.token_type": [1]}, "tokens, but 1 types of tokens: convert it again"),
         ({"tokenizer.chat_template": None}, "has no chat template: take the file of an assistant"),
+        ({"tokenizer.chat_template": ["x"]}, "has no chat template: take the file of an assistant"),
+        ({"llama.block_count": 2**60}, rf"has {2**60} layers, but \d+ tensors: convert it again"),
+        ({"llama.block_count": "2"}, "contradicts itself .*: convert it again"),
+        ({"llama.attention.head_count": 0}, "contradicts itself .*: convert it again"),
+        ({"llama.embedding_length": 2**62}, "contradicts itself .*: convert it again"),
+        ({"llama.rope.freq_base": [1.0]}, "contradicts itself .*: convert it again"),
+        ({"split.count": "2"}, "contradicts itself .*: convert it again"),
+        ({"tokenizer.ggml.tokens": 7}, "contradicts itself .*: convert it again"),
+        ({"tokenizer.ggml.merges": [7]}, "contradicts itself .*: convert it again"),
+        ({"tokenizer.ggml.bos_token_id": "x"}, "contradicts itself .*: convert it again"),
     ],
 )
 def test_a_file_that_is_not_read_is_refused_by_name(
@@ -305,6 +315,17 @@ def test_half_a_file_is_refused(head: Head, share: float, tmp_path: Path) -> Non
         write_folder(read_head(half), tmp_path / "out")
     assert "download it again" in str(refused.value)
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("alignment", [0, [32], float("inf")])
+def test_a_file_with_an_impossible_alignment_is_refused(alignment: Any, tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "odd.gguf", "llama")
+    writer.add_key_value("general.alignment", alignment, GGUFValueType.get_type(alignment))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(SettingError, match="is not a whole GGUF file"):
+        read_head(tmp_path / "odd.gguf")
 
 
 def test_a_file_is_known_by_its_ending_or_by_its_first_bytes(head: Head, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.errors import SettingError
-from afterwit.gguf.file import CONVERT, INSTEAD, Head, library
+from afterwit.gguf.file import AGAIN, CONVERT, INSTEAD, Head, library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +89,8 @@ def config_of(head: Head) -> dict[str, Any]:
     if unread:
         raise SettingError(f"{head.path} sets {start}{unread[0]}, which is not read: {INSTEAD}")
     sizes = {theirs: head.need(start + key) for key, theirs in SIZES.items()}
+    if (layers := sizes["num_hidden_layers"]) > len(head.tensors):
+        raise SettingError(f"{head.path} has {layers} layers, but {len(head.tensors)} tensors: {AGAIN}")
     heads = sizes["num_attention_heads"]
     width = own.get("attention.key_length") or sizes["hidden_size"] // heads
     for key in ("attention.value_length", "rope.dimension_count"):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from afterwit.errors import SettingError
+from afterwit.errors import AfterwitError, SettingError
 
 SUFFIX, MAGIC = ".gguf", b"GGUF"
 VERSIONS = (2, 3)
@@ -79,8 +80,20 @@ def read_head(path: Path) -> Head:
             return _Reader(data).head(path)
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, IndexError, struct.error, RecursionError) as error:
+    except (ValueError, TypeError, ArithmeticError, IndexError, struct.error, RecursionError) as error:
         raise SettingError(f"{path} is not a whole GGUF file ({error}): download it again") from error
+
+
+@contextmanager
+def contradictions(path: Path) -> Iterator[None]:
+    """Raises SettingError for settings of a type or size that no model has, whatever cannot read them."""
+    try:
+        yield
+    except (AfterwitError, ImportError, OSError):
+        raise
+    except Exception as error:  # transformers checks settings by errors of its own
+        reason = " ".join(str(error).split())
+        raise SettingError(f"{path} contradicts itself ({reason}): {AGAIN}") from error
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from afterwit.errors import SettingError
 from afterwit.gguf.family import FREQUENCIES, Family, Names, config_of, family_of, heads_of, turned_back
-from afterwit.gguf.file import INSTEAD, Head, Tensor, bytes_of, library
+from afterwit.gguf.file import INSTEAD, Head, Tensor, bytes_of, contradictions, library
 from afterwit.gguf.vocabulary import KEYS, TEMPLATE, ends_of, tokenizer_config_of, tokenizer_of
 
 if TYPE_CHECKING:
@@ -34,19 +34,20 @@ def write_folder(
 
     SettingError, before any weight is read, for a file that cannot become one.
     """
-    config, family = config_of(head), family_of(head)
-    if TEMPLATE not in head.fields:
-        raise SettingError(
-            f"{head.path} has no chat template: take the file of an assistant (an instruct or chat model)"
-        )
-    tokenizer, ends, model = tokenizer_of(head), ends_of(head), _empty(config)
-    places, dtype = _places(head, family, model)
+    with contradictions(head.path):
+        config, family = config_of(head), family_of(head)
+        if not isinstance(template := head.fields.get(TEMPLATE), str):
+            raise SettingError(
+                f"{head.path} has no chat template: take the file of an assistant (an instruct or chat model)"
+            )
+        tokenizer, ends, model = tokenizer_of(head), ends_of(head), _empty(config)
+        named, begin = tokenizer_config_of(head), head.fields.get(f"{KEYS}bos_token_id")
+        places, dtype = _places(head, family, model)
     _write_json(folder / "tokenizer.json", tokenizer)
-    _write_json(folder / "tokenizer_config.json", tokenizer_config_of(head))
+    _write_json(folder / "tokenizer_config.json", named)
     _write_json(folder / "generation_config.json", {"eos_token_id": ends})
-    (folder / "chat_template.jinja").write_text(head.fields[TEMPLATE], encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     described = {**config, "architectures": [type(model).__name__], "dtype": dtype, "eos_token_id": ends}
-    begin = head.fields.get(f"{KEYS}bos_token_id")
     _write_json(folder / "config.json", {**described, "bos_token_id": begin})
     _write_weights(head, family, model.config, places, dtype, folder, progress, shard)
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from afterwit.engines.model_files import shapes_of, weights_of
 from afterwit.errors import SettingError
 from afterwit.gguf.family import config_of
-from afterwit.gguf.file import is_gguf, read_head
+from afterwit.gguf.file import contradictions, is_gguf, read_head
 from afterwit.home.home import remembered_model
 from afterwit.home.model import TAKES, downloaded, looks_like_a_path, refuse_other_kinds
 from afterwit.learning.settings import LearnerSettings
@@ -147,7 +147,8 @@ def model_of(name: str | None, home: Path) -> Model:
     if not folder.exists() and looks_like_a_path(name):
         raise SettingError(f"there is no model at {folder}")
     if is_gguf(folder):
-        path, config = folder, config_of(read_head(folder)) | {"dtype": "bfloat16"}
+        with contradictions(folder):
+            path, config = folder, config_of(read_head(folder)) | {"dtype": "bfloat16"}
     else:
         path = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
         config = _config_in(path)
