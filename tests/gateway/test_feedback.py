@@ -279,7 +279,7 @@ async def test_a_sessions_reward_is_given_to_its_turns_by_the_setting(
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"session": "gone", "thumb": "up"}, 404, "no such response"),
+        ({"session": "gone", "thumb": "up"}, 404, "no such session"),
         ({"session": 7, "thumb": "up"}, 400, "x-afterwit-session"),
         ({"session": "gone", "thumb": "up", "hint": "Answer in one line."}, 400, "a reward alone"),
         ({"session": "gone", "thumb": "up", "response_id": "x"}, 400, "a reward alone"),

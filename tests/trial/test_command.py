@@ -32,6 +32,7 @@ def asked(**given: object) -> Asked:
     [
         ({"judge": "me"}, "model, rules"),
         ({"minutes": 0.0}, "above 0"),
+        ({"minutes": float("nan")}, "above 0"),
         ({"conversations": 0}, "above 0"),
     ],
 )

@@ -30,8 +30,8 @@ T = TypeVar("T")
 MOST_BYTES = 2**20
 """Bytes of one request with feedback."""
 
-UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
-"""Also for a response of another key, so that its existence stays hidden."""
+UNKNOWN = "There is no such {}, or its content was removed to keep the store within its limits."
+"""Also for one of another key, so that its existence stays hidden."""
 
 UNRECORDED = "Turns wait to be recorded at the moment; send it again later. /readyz shows why."
 
@@ -128,20 +128,21 @@ async def record_outcome(gateway: Gateway, caller: Caller, session: str, feedbac
             found = [(line.turn, store.feedback(line.turn, feedback, now=now)) for line in reversed(own)]
         return [turn for turn, (_, trains) in found if trains]
 
-    turns = await _in_store(gateway, record)
+    turns = await _in_store(gateway, record, param="session")
     if turns:
         gateway.wake_judge()
     return turns
 
 
-async def _in_store(gateway: Gateway, work: Callable[[Store], T]) -> T:
-    """The store's result, its errors in words for clients."""
+async def _in_store(gateway: Gateway, work: Callable[[Store], T], *, param: str = "response_id") -> T:
+    """The store's result, its errors in words for clients; `param` is the field that names what is sought."""
+    unknown = UNKNOWN.format("session" if param == "session" else "response")
     try:
         result = await gateway.read(work, within_s=STORE_WITHIN_S)
     except TurnNotFound as error:
         if "store" in gateway.faults:  # the turn may have been served, and not recorded
-            raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
-        raise RequestError(404, "turn_not_found", UNKNOWN, param="response_id") from error
+            raise RequestError(503, "store_unavailable", f"{unknown} {UNRECORDED}") from error
+        raise RequestError(404, "turn_not_found", unknown, param=param) from error
     except StoreError as error:
         if gateway.feedback_fault != str(error):
             gateway.feedback_fault = str(error)
@@ -219,7 +220,8 @@ def _words_of(body: Mapping[str, Any], name: str) -> str | None:
     words = body.get(name)
     if words is None:
         return None
-    if not isinstance(words, str) or not words.strip():
+    seen = isinstance(words, str) and any(letter.isprintable() and letter != " " for letter in words)
+    if not isinstance(words, str) or not seen:  # a zero-width space is not seen either
         raise _wrong(name, f"{name} must be text of more than white space.")
     if len(words) > MAX_TEXT:
         raise _wrong(name, f"{name} is limited to {MAX_TEXT} characters, not {len(words)}.")

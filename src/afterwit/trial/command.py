@@ -48,7 +48,7 @@ class Asked:
     def __post_init__(self) -> None:
         if self.judge not in JUDGES:
             raise SettingError(f"--judge {self.judge}: it must be one of {', '.join(JUDGES)}")
-        if self.minutes <= 0 or self.conversations < 1:
+        if not self.minutes > 0 or self.conversations < 1:  # NaN is not above 0
             raise SettingError("--minutes and --conversations must be above 0")
 
 
