@@ -4,6 +4,8 @@ from itertools import islice
 from random import Random
 from statistics import fmean
 
+import pytest
+
 from afterwit.demo.chat import world as chat
 from afterwit.demo.chat.world import SYSTEM, joined
 from experiments.pretrain import chat_corpus as corpus
@@ -14,6 +16,11 @@ from tests.fakes.judge import parse_evaluation, parse_hint
 
 def _drawn(number: int, seed: int = 0) -> list[Example]:
     return list(islice(corpus.samples(seed), number))
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Example]:
+    return _drawn(6000)
 
 
 def _policy(samples: list[Example]) -> list[Example]:
@@ -31,30 +38,29 @@ def test_the_same_seed_gives_the_same_conversations() -> None:
     assert _drawn(40) != _drawn(40, seed=1)
 
 
-def test_the_shares_are_those_of_the_readme() -> None:
-    drawn = _drawn(4000)
-    policy = _policy(drawn)
-    drill = [sample for sample in drawn if sample.messages[0]["role"] == "user"]
-    assert abs(len(drill) / 4000 - 1 / 6) < 0.02
-    assert abs(len(policy) / (4000 - len(drill)) - 0.7) < 0.03
+def test_the_shares_are_those_of_the_readme(many: list[Example]) -> None:
+    policy = _policy(many)
+    drill = [sample for sample in many if sample.messages[0]["role"] == "user"]
+    assert abs(len(drill) / len(many) - 1 / 6) < 0.02
+    assert abs(len(policy) / (len(many) - len(drill)) - 0.7) < 0.03
     assert abs(fmean(_hint(sample) is not None for sample in policy) - 0.65) < 0.03
 
 
-def test_without_a_hint_85_of_100_conversations_are_in_the_default_style_and_the_others_in_the_persons() -> (
-    None
-):
+def test_without_a_hint_85_of_100_conversations_are_in_the_default_style_and_the_others_in_the_persons(
+    many: list[Example],
+) -> None:
     first = [
         chat.broken(sample.messages[2]["content"], chat.RULES[:3])
-        for sample in _policy(_drawn(6000))
+        for sample in _policy(many)
         if SPLICE not in sample.messages[1]["content"]
     ]
     assert set(first) == {(), ("short", "plain", "friendly")}
     assert abs(fmean(bool(found) for found in first) - 0.85) < 0.03
 
 
-def test_a_hinted_answer_keeps_every_rule_that_the_judges_words_name() -> None:
+def test_a_hinted_answer_keeps_every_rule_that_the_judges_words_name(many: list[Example]) -> None:
     named = 0
-    for sample in _policy(_drawn(3000)):
+    for sample in _policy(many):
         hint = (_hint(sample) or "").lower()
         asked = [
             rule
@@ -63,11 +69,11 @@ def test_a_hinted_answer_keeps_every_rule_that_the_judges_words_name() -> None:
         ]
         assert not chat.broken(sample.messages[-1]["content"], asked)
         named += bool(asked)
-    assert named > 500
+    assert named > 1000
 
 
-def test_a_judges_answers_parse_as_the_live_systems_judges_answers_do() -> None:
-    for sample in _drawn(2000):
+def test_a_judges_answers_parse_as_the_live_systems_judges_answers_do(many: list[Example]) -> None:
+    for sample in many:
         if sample.messages[0]["role"] == "system" and sample.messages[0]["content"] != SYSTEM:
             said = sample.messages[-1]["content"]
             if "HINT_START" in sample.messages[0]["content"]:
