@@ -1,4 +1,4 @@
-"""The only place that constructs: store, versions, judge, learner, publisher, gateway.
+"""The only place that constructs: store, versions, engine, judge, learner, publisher, gateway.
 
 Imports are inside the functions, so that a command loads only what it builds.
 """
@@ -93,6 +93,13 @@ def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
 def store_at(url: str) -> Store:
     """The store at a URL, made if missing, of any home and any model."""
     return open_store(url, fingerprint=None, synchronous=StoreSettings().synchronous)
+
+
+def async_store(store: Store) -> AsyncStore:
+    """The store on a thread of its own."""
+    from afterwit.store import AsyncStore
+
+    return AsyncStore(store)
 
 
 def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
@@ -392,6 +399,13 @@ def policy_server(settings: Settings, folder: Path) -> TeacherServer | None:
 
 
 # Serving
+
+
+async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = True) -> Engine:
+    """The engine that `engine.kind` names; see `open_engine`."""
+    from afterwit.engines.kinds import open_engine
+
+    return await open_engine(folder, settings.engine, takes_weights=takes_weights)
 
 
 def shown_lessons(settings: Settings, renderer: Renderer) -> Lessons | None:

@@ -15,7 +15,6 @@ from afterwit.config import Settings
 from afterwit.doctor.finding import Finding
 from afterwit.doctor.machine import check_machine, check_store, check_versions
 from afterwit.doctor.model import check_model
-from afterwit.engines.kinds import open_engine
 from afterwit.home.model import model_folder
 from afterwit.printing.terminal import working
 
@@ -74,4 +73,4 @@ def findings_of(
     trainer.drop()
     policy = Policy.load(versions, 0, settings.learner)
     progress("loading the model as the engine does, then testing what is sampled, and a change of weights")
-    yield from check_engine(open_engine(folder, settings.engine), policy, renderer, folder, settings)
+    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings)

@@ -27,7 +27,6 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import require
 from afterwit.doctor.model import check_model
-from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
@@ -259,7 +258,7 @@ class Runtime:
         require(check_model(folder, versions, settings.judge.placement))
         store = build.store_of_model(settings, home, folder)
         remember_model(home, folder)
-        self.store = AsyncStore(store)
+        self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
         if learner.enabled and all_seen:
             await self.store.call(lambda store: refuse_another_home(settings.store.url, store, versions))
@@ -304,7 +303,7 @@ class Runtime:
         """Load the model, then its newest version, so that the first request meets what was learned."""
         settings, poll_s = self._settings, self._settings.publish.poll_s
         learns = settings.learner.enabled or versions.newest() > 0
-        engine = await open_engine(folder, settings.engine, takes_weights=learns)
+        engine = await build.engine_of(settings, folder, takes_weights=learns)
         self._stack.push_async_callback(engine.close)
         publisher, own = build.publishers_of(settings, engine, versions, self.store)
         await publisher.start()
