@@ -9,10 +9,11 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import HEADING
 from afterwit.practice.lessons import Spoils
+from afterwit.practice.rounds import Round
 from afterwit.store import Store
 from afterwit.turn import Sampling
 from afterwit.vetting.own_words import MOST_HINT
-from tests.practice.test_stage import NOW, SHORT, House, correct
+from tests.practice.test_stage import NOW, SHORT, House, correct, due
 from tests.store.examples import a_version
 
 GREET = "Greet the person."
@@ -72,11 +73,34 @@ def test_the_teacher_reads_no_lesson_of_a_case_or_of_another_source(
     assert hints_of(store, first + 1) == {(SHORT,)}
 
 
+def test_a_lesson_that_a_later_one_contradicts_is_neither_read_nor_practised_any_more(
+    store: Store, renderer: Renderer
+) -> None:
+    house, first = with_another(store, renderer, f"Do not {SHORT.lower()}")
+    assert house.step()
+    assert hints_of(store, first + 1) == {(SHORT,)}
+    store.change_lesson(first + 1, general=False, scope="key/none")
+    assert due(store, now=house.now + 1) == "1 lesson: waiting; 1 lesson: waits for the next update"
+    store.change_lesson(first + 1, dropped=house.now)
+    store.end_unfounded(now=house.now)
+    assert isinstance(found := due(store, now=house.now + 1), Round)
+    assert found.lesson.number == first
+
+
+def test_what_the_person_said_last_holds_if_they_change_their_mind_back(
+    store: Store, renderer: Renderer
+) -> None:
+    house, first = with_another(store, renderer, f"Do not {SHORT.lower()}")
+    correct(store, "star", f"Do not {SHORT.lower()}", now=house.now)
+    assert isinstance(found := due(store, now=house.now + 1), Round)
+    assert (found.lesson.number, found.earlier) == (first, ())
+
+
 def test_the_teacher_reads_the_last_lessons_that_one_hint_has_room_for(
     store: Store, renderer: Renderer
 ) -> None:
     house, _ = with_another(store, renderer)
-    texts = [f"End with {word}, {'x' * 240}." for word in ("yes", "no", "please", "thanks")]
+    texts = [f"End with {word}, {'x' * 240}." for word in ("yes", "more", "care", "thanks")]
     for number, hint in enumerate(texts, 2):
         correct(store, f"s{number}", hint, now=house.now)
         house.now += 1

@@ -17,6 +17,7 @@ from afterwit.practice.lessons import (
     LEAST_STEP,
     WINDOW,
     Answer,
+    Given,
     Lesson,
     Progress,
     Said,
@@ -27,6 +28,7 @@ from afterwit.practice.lessons import (
     learned_at,
     names_a_case,
     progress_of,
+    replaced,
     rests,
     rests_all,
     spread,
@@ -35,6 +37,7 @@ from afterwit.practice.lessons import (
 )
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import in_hours, times_of_day
+from afterwit.turn import SHARED
 from afterwit.vetting.own_words import demonstration
 
 SHORT = "Keep the answer short."
@@ -92,6 +95,32 @@ def lesson(*answers: Answer, number: int = 1, **changes: Any) -> Lesson:
 )
 def test_hints_with_most_words_in_common_are_one_lesson(one: str, other: str, are: bool) -> None:
     assert alike(one, other) is are
+
+
+@pytest.mark.parametrize(
+    ("later", "earlier", "is_replaced"),
+    [
+        ("Answer in at most 3 sentences.", "Please answer in at most 2 sentences.", True),
+        ("Write longer answers.", "Write shorter answers.", True),
+        ("Use no bullet lists.", "Use bullet lists.", True),
+        ("Use bullet lists.", "Use bullet lists, please.", False),
+        ("Use no bullet lists.", "Use no tables.", False),
+        ("Answer in at most 3 sentences.", "Answer in at most 25 words.", False),
+        ("Never do that.", "Don't do it like this.", False),
+        (demonstration("It is in 3."), demonstration("It is in 2."), False),
+    ],
+)
+def test_a_later_lesson_replaces_one_that_differs_in_a_number_or_a_negation(
+    later: str, earlier: str, is_replaced: bool
+) -> None:
+    first, last = (
+        Given(number, SHARED, "key", None, words, dropped=False)
+        for number, words in ((1, earlier), (2, later))
+    )
+    assert replaced([last, first]) == ({1: 2} if is_replaced else {})
+    assert replaced([last._replace(source="other"), first]) == {}
+    assert replaced([last._replace(scope="key/chat"), first]) == {}
+    assert replaced([last._replace(dropped=True), first]) == {}
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

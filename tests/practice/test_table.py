@@ -136,6 +136,15 @@ def test_a_dropped_lesson_stays_dropped_when_it_is_said_again_and_what_waits_end
     assert (row.progress, row.general) == (Progress.PRACTISING, True)
 
 
+def test_a_lesson_names_the_later_one_that_says_otherwise_until_that_is_dropped(store: Store) -> None:
+    first, later = correct(store, "moon"), correct(store, "sun", "Do not keep the answer short.", now=2.0)
+    new, old = lessons(store)
+    assert (new.number, new.progress, old.number) == (later, Progress.PRACTISING, first)
+    assert old.how_far == f"replaced: lesson {later}, given later, says otherwise"
+    drop(store, later, now=3.0)
+    assert [row.progress for row in lessons(store)] == [Progress.DROPPED, Progress.PRACTISING]
+
+
 def test_edited_words_replace_those_that_wait_and_bad_ones_are_refused_in_one_line(store: Store) -> None:
     number = correct(store, "moon")
     waiting = practise(store, number, gap=None, now=2.0)

@@ -32,8 +32,8 @@ DONE = {
 def home(request: Request, gateway: Gateway, store: Store) -> Facts:
     """The verdict, and the lessons last given, of all keys or of one."""
     given, start = store.lessons_given(), before(request) or 0
-    sources, source = sorted({own for _, own in given}), request.query_params.get("source")
-    found, end = [number for number, own in given if source in (None, own)], start + LESSONS
+    sources, source = sorted({each.source for each in given}), request.query_params.get("source")
+    found, end = [each.number for each in given if source in (None, each.source)], start + LESSONS
     return _shown(request, store, found[start:end]) | {
         "alone": False,
         "sources": sources,

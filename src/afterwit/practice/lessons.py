@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Event, EventKind
@@ -116,6 +116,8 @@ class Progress(StrEnum):
     """The gap no longer falls: more practice would only learn the prompts by heart."""
     DROPPED = "dropped"
     """A person dropped it."""
+    REPLACED = "replaced"
+    """A later lesson of its source says otherwise."""
     WAITING = "waiting"
     """For a person, because it contradicts what others approved; or none of its turns may teach: a person
     reviews them, or they were taken back."""
@@ -337,6 +339,37 @@ def alike(one: str, other: str) -> bool:
     if _strict(words) != _strict(others):
         return False
     return len(words & others) >= ALIKE * max(len(words), len(others))
+
+
+class Given(NamedTuple):
+    """A lesson as it was last given."""
+
+    number: int
+    adapter: str
+    source: str
+    scope: str | None
+    """The client to which a person restricted it."""
+    words: str
+    dropped: bool
+
+
+def replaced(given: Iterable[Given]) -> dict[int, int]:
+    """The lessons that a later one of the same source and scope replaces, each with the later one's number;
+    the last given comes first in `given`.
+
+    Both say the same, but for numbers, negations and words such as `longer`: "at most 60 words" replaces "at
+    most 25 words". A teacher that read both could follow only one.
+    """
+    found, latest = dict[int, int](), dict[Any, tuple[int, frozenset[str]]]()
+    for each in given:
+        strict = _strict(content := _content(each.words))
+        if each.dropped or is_demonstration(each.words) or content == strict:
+            continue
+        asked = each.adapter, each.source, each.scope, content - strict
+        later, other = latest.setdefault(asked, (each.number, strict))
+        if other != strict:
+            found[each.number] = later
+    return found
 
 
 def names_a_case(words: str, request: str, requests: Sequence[str], *, tools: str = "") -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from afterwit.lifecycle import State
 from afterwit.practice.lessons import (
     DAY_S,
     STAND,
+    Given,
     Lesson,
     PracticeSettings,
     Progress,
@@ -28,6 +29,7 @@ from afterwit.practice.lessons import (
     Wording,
     in_turn,
     names_a_case,
+    replaced,
     rests,
     rests_all,
     spread,
@@ -143,7 +145,9 @@ def next_round(
         if (reason := rests_all(store.events(adapter), now=now))
     }
     paused = dict.fromkeys(store.paused_adapters(), "paused")
-    facts = _Facts(lessons, store.waiting(now=now), store.excluded(), paused | resting, _silent(store))
+    excluded = store.excluded()
+    gone = _replaced(lessons, learner.teaching, excluded)
+    facts = _Facts(lessons, gone, store.waiting(now=now), excluded, paused | resting, _silent(store))
     why = Counter[str]()
     for lesson in in_turn(lessons):
         found = _round_of(store, lesson, rules, facts)
@@ -182,6 +186,8 @@ class _Facts(NamedTuple):
     """The store's facts about all lessons."""
 
     lessons: Sequence[Lesson]
+    replaced: Collection[int]
+    """Numbers of those that a later one replaces."""
     waiting: Sequence[Waiting]
     excluded: frozenset[str]
     resting: Mapping[str, str]
@@ -202,6 +208,8 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         return "its key may not teach"
     if not usable:
         return Progress.WAITING.value
+    if lesson.number in facts.replaced:
+        return Progress.REPLACED.value
     if not (room := _room(facts.waiting, lesson, learner, now=now)):
         return "waits for the next update"
     along: tuple[Turn, ...] = ()
@@ -238,7 +246,8 @@ def _earlier(lesson: Lesson, words: str, rule: ReviewRule, facts: _Facts) -> tup
     """The other practised lessons of its source that the teacher reads before these words: the last given, in
     their order, as far as one hint has room."""
     chosen, room = list[Wording](), MOST_HINT - len(words)
-    others = [each for each in facts.lessons if each.adapter == lesson.adapter and each != lesson]
+    stand = (each for each in facts.lessons if each.number not in facts.replaced)
+    others = [each for each in stand if each.adapter == lesson.adapter and each != lesson]
     for each in _general(others, lesson.source, rule, facts.excluded):
         practised = any(answer.state is State.TRAINED for answer in each.lesson.answers)
         stands = standing(each.lesson).progress not in (Progress.DROPPED, Progress.WAITING)
@@ -255,9 +264,11 @@ def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: f
     own, source = [each for each in lessons if each.practised_on(scope)], source_of(scope)
     if not own or source in _silent(store):
         return []
+    gone = _replaced(own, rule, excluded := store.excluded())
+    stand = [each for each in own if each.number not in gone]
     return [
         each.words
-        for each in _general(own, source, rule, store.excluded())
+        for each in _general(stand, source, rule, excluded)
         if standing(each.lesson).progress in (Progress.PRACTISING, Progress.SETTLED)
     ]
 
@@ -274,6 +285,16 @@ def _general(
             unsettled = lesson.general is None and lesson.spoils is None
             if lesson.general or (unsettled and not names_a_case(found.words, "", ())):
                 yield found
+
+
+def _replaced(lessons: Iterable[Lesson], rule: ReviewRule, excluded: Collection[str]) -> Collection[int]:
+    """The lessons that later ones replace, of those that may teach."""
+    return replaced(
+        Given(each.number, each.adapter, each.source, each.scope, each.words_of(usable[-1]), dropped=False)
+        for each in sorted(lessons, key=lambda each: -each.newest)
+        if (usable := _usable(each, rule, excluded))
+        and standing(each).progress not in (Progress.DROPPED, Progress.WAITING)
+    )
 
 
 def _usable(lesson: Lesson, rule: ReviewRule, excluded: Collection[str]) -> list[Said]:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from afterwit.errors import SettingError
 from afterwit.judging.voting import speaks_of_hints
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, WINDOW, Lesson, Progress, Said, Spoils, learned_at, standing
+from afterwit.practice.lessons import (
+    CLOSE,
+    WINDOW,
+    Lesson,
+    Progress,
+    Said,
+    Spoils,
+    learned_at,
+    replaced,
+    standing,
+)
 from afterwit.practice.rounds import may_teach
 from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_asked
@@ -62,6 +72,8 @@ class LessonRow:
     spoils: Spoils | None
     """The owner of the approved turns that it contradicts; None: it contradicts none."""
     edited: bool
+    replaced_by: int | None
+    """The later lesson that says otherwise, once it may teach; None: there is none."""
     unlearning: str | None
     """Whether what practised it is being unlearned: empty for yes, else why it failed; None: no one asked."""
     request: str | None
@@ -109,6 +121,8 @@ class LessonRow:
                 return "waiting: its answers wait for your review, or were taken back"
             case Progress.DROPPED:
                 return f"dropped: {self._what_stays}"
+            case Progress.REPLACED:
+                return f"replaced: lesson {self.replaced_by}, given later, says otherwise"
 
     @property
     def _near(self) -> str:
@@ -161,8 +175,16 @@ def lessons(
     found = sorted(store.lessons(), key=lambda each: -each.newest) if of is None else of
     asked = requests_asked(store) if asked is None else asked
     unlearning = {order.session: order.error or "" for order in store.forget_orders()}
+    rule, later = rule or ReviewRule(), replaced(store.lessons_given())
     return [
-        _row(store, each, rule or ReviewRule(), asked, unlearning.get(practice_of(each.number)))
+        _row(
+            store,
+            each,
+            rule,
+            asked,
+            unlearning=unlearning.get(practice_of(each.number)),
+            later=store.lesson(later[each.number]) if each.number in later else None,
+        )
         for each in found
     ]
 
@@ -173,13 +195,19 @@ def practice_of(number: int) -> str:
 
 
 def _row(
-    store: Store, lesson: Lesson, rule: ReviewRule, asked: Sequence[PersonRequest], unlearning: str | None
+    store: Store,
+    lesson: Lesson,
+    rule: ReviewRule,
+    asked: Sequence[PersonRequest],
+    *,
+    unlearning: str | None,
+    later: Lesson | None,
 ) -> LessonRow:
     progress, first_gap, gap, version = standing(lesson)
-    if progress is Progress.PRACTISING and not any(
-        may_teach(said, rule) and lesson.practised_on(said.scope) for said in lesson.said
-    ):
+    if progress is Progress.PRACTISING and not _teaches(lesson, rule):
         progress = Progress.WAITING
+    if later is not None and progress is not Progress.DROPPED and _teaches(later, rule):
+        progress = Progress.REPLACED
     learned = learned_at(lesson)
     counted = _of_its_kind(lesson, asked)
     request, before, after = _example(store, lesson)
@@ -204,10 +232,19 @@ def _row(
         scope=lesson.scope,
         spoils=lesson.spoils,
         edited=lesson.edited,
+        replaced_by=None if later is None else later.number,
         unlearning=unlearning,
         request=request,
         before=before,
         after=after,
+    )
+
+
+def _teaches(lesson: Lesson, rule: ReviewRule) -> bool:
+    """Whether any of its corrections may be practised."""
+    waits = standing(lesson).progress is Progress.WAITING
+    return not waits and any(
+        may_teach(said, rule) and lesson.practised_on(said.scope) for said in lesson.said
     )
 
 

@@ -22,6 +22,7 @@ COLOUR = {
     Progress.LEARNED: "green",
     Progress.SETTLED: "green",
     Progress.DROPPED: "bright_black",
+    Progress.REPLACED: "bright_black",
     Progress.WAITING: "cyan",
 }
 NONE_YET = "no lesson yet: correct an answer in words, and it appears here"

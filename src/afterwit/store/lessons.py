@@ -10,7 +10,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import STAND, Answer, Fresh, Lesson, Said, alike, hint_of
+from afterwit.practice.lessons import STAND, Answer, Fresh, Given, Lesson, Said, alike, hint_of
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
@@ -120,10 +120,16 @@ class Lessons(Recording, Reading, Orders):
             if self._db.execute(sql, (turn,)):
                 self._db.execute(UNSAID)
 
-    def lessons_given(self) -> list[tuple[int, str]]:
-        """The number and the source of every lesson, the last given first."""
-        rows = self._db.rows(f"SELECT number, source FROM lessons l ORDER BY {NEWEST_SAID} DESC, number")
-        return [(row["number"], row["source"]) for row in rows]
+    def lessons_given(self) -> list[Given]:
+        """Every lesson, the last given first."""
+        newest = (
+            "SELECT k.words FROM taught k WHERE k.lesson = l.number AND k.prompt IS NULL ORDER BY k.at DESC"
+        )
+        rows = self._db.rows(
+            f"SELECT number, adapter, source, scope, coalesce(words, ({newest} LIMIT 1)) AS words,"
+            f" dropped IS NOT NULL AS dropped FROM lessons l ORDER BY {NEWEST_SAID} DESC, number"
+        )
+        return [read(Given, row) for row in rows]
 
     def lessons(
         self, *, said_since: float = 0.0, adapter: str | None = None, numbers: Sequence[int] | None = None
