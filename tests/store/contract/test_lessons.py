@@ -10,10 +10,10 @@ import pytest
 
 from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import Fresh, Lesson, Spoils, Wording
+from afterwit.practice.lessons import Fresh, Given, Lesson, Spoils, Wording
 from afterwit.store import Filter, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.turn import Kind
+from afterwit.turn import SHARED, Kind
 from afterwit.verdict import Feedback, Source
 from afterwit.version import Effect, Origin
 from tests.store.examples import a_version, add, add_judged
@@ -63,6 +63,19 @@ def test_alike_corrections_of_one_source_are_one_lesson(store: Store) -> None:
     assert (lesson.words, lesson.source) == (WORDS, "key")
     assert [(each.turn, each.at) for each in lesson.said] == [("a", 1.0), ("b", 2.0)]
     assert [each.number for each in store.lessons(said_since=2.5)] == [first + 1, first + 2]
+
+
+def test_the_lessons_come_in_their_newest_words_the_last_given_first(store: Store) -> None:
+    first = corrected(store, "a", session="a")
+    other = corrected(store, "b", "Greet the person.", now=2.0, session="b")
+    corrected(store, "c", "Please keep your answers short!", now=3.0, session="c")
+    greet = Given(other, SHARED, "key", None, "Greet the person.", dropped=False)
+    short = Given(first, SHARED, "key", None, "Please keep your answers short!", dropped=False)
+    assert store.lessons_given() == [short, greet]
+    store.change_lesson(first, words="Short, please.", scope="key/chat")
+    store.change_lesson(other, dropped=4.0)
+    edited = short._replace(words="Short, please.", scope="key/chat")
+    assert store.lessons_given() == [edited, greet._replace(dropped=True)]
 
 
 def test_a_turn_that_is_judged_again_leaves_its_lesson(store: Store) -> None:
