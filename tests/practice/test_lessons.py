@@ -101,6 +101,7 @@ def test_hints_with_most_words_in_common_are_one_lesson(one: str, other: str, ar
     ("later", "earlier", "is_replaced"),
     [
         ("Answer in at most 3 sentences.", "Please answer in at most 2 sentences.", True),
+        ("Answer in two sentences.", "Answer in one sentence.", True),
         ("Write longer answers.", "Write shorter answers.", True),
         ("Use no bullet lists.", "Use bullet lists.", True),
         ("Use bullet lists.", "Use bullet lists, please.", False),

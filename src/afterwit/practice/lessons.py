@@ -100,10 +100,11 @@ _FILLER = re.compile(
     r"|should|so|that|the|their|them|then|there|these|they|this|to|was|were|will|with|would|your?)\Z"
 )
 _OPPOSITE = re.compile(
-    r"(?:not?|never|without|don't|doesn't|avoid|stop|less|fewer|shorter|longer|nicht|nie|keine?[nmrs]?|ohne"
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|not?|never|without|don't|doesn't|avoid|stop|more|less"
+    r"|fewer|shorter|longer|nicht|nie|keine?[nmrs]?|ohne"
     r"|weniger|kürzer\w*|länger\w*|ne|n'\w+|pas|jamais|sans|moins|nunca|jamás|sin|menos|non|mai|senza|meno)\Z"
 )
-"""Words that one of two opposite hints has."""
+"""Words that one of two opposite hints has, and numbers in words."""
 
 
 class Progress(StrEnum):
@@ -365,7 +366,8 @@ def replaced(given: Iterable[Given]) -> dict[int, int]:
         strict = _strict(content := _content(each.words))
         if each.dropped or is_demonstration(each.words) or content == strict:
             continue
-        asked = each.adapter, each.source, each.scope, content - strict
+        rest = frozenset(word.removesuffix("s") for word in content - strict)  # one line, two lines
+        asked = each.adapter, each.source, each.scope, rest
         later, other = latest.setdefault(asked, (each.number, strict))
         if other != strict:
             found[each.number] = later
