@@ -142,6 +142,10 @@ class VersionsRefused(VersionsUnavailable):
     """The place of shared versions will refuse until its rights, its room or its name are corrected."""
 
 
+class DiskFull(VersionsUnavailable):
+    """This machine's own disk has no room for the files of a version."""
+
+
 class NotRepeatable(AfterwitError):
     """An update cannot be replayed. The message gives the reason."""
 

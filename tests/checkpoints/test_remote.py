@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from afterwit.checkpoints.remote import Remote
-from afterwit.errors import VersionsUnavailable, VersionTaken
+from afterwit.errors import DiskFull, VersionsUnavailable, VersionTaken
 from tests.checkpoints.places import PLACES, Place, opened
+from tests.disk import room_for
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: place.__name__)
@@ -33,6 +34,16 @@ def test_manifests_come_back_as_they_were(remote: Remote) -> None:
         remote.commit(number, text)
     assert remote.numbers() == [0, 1, 2, 11]
     assert remote.manifests([0, 1, 2, 3, 11]) == texts
+
+
+def test_a_full_disk_here_is_not_blamed_on_the_place(remote: Remote, tmp_path: Path) -> None:
+    (source := tmp_path / "source").write_bytes(b"weights" * 1000)
+    (here := tmp_path / "here").mkdir()
+    remote.put("ab12", source)
+    with room_for(1000), pytest.raises(DiskFull, match=f"^{here} cannot be written: File too large"):
+        remote.get("ab12", here / "copy")
+    remote.get("ab12", here / "copy")
+    assert (here / "copy").read_bytes() == source.read_bytes()
 
 
 def test_a_number_is_given_once(remote: Remote) -> None:

@@ -6,6 +6,7 @@ every reader uses `parse`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from afterwit.errors import AlreadyRunning, SettingError
+from afterwit.errors import AfterwitError, AlreadyRunning, DiskFull, SettingError
 from afterwit.version import Version
 
 NAME = "manifest.json"
@@ -36,6 +37,10 @@ MOST_BYTES = 255
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """SHA-256."""
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
+"""Of libraries that lose the number."""
 
 T = TypeVar("T")
 
@@ -177,6 +182,26 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def lacks_space(error: BaseException) -> bool:
+    """Whether it is the error of a full disk."""
+    full = isinstance(error, OSError) and error.errno in NO_SPACE
+    return full or any(words in str(error).lower() for words in NO_SPACE_WORDS)
+
+
+@contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Raises DiskFull, with the folder's name, if this disk has no room for what the body writes."""
+    try:
+        yield
+    except AfterwitError:
+        raise
+    except Exception as error:
+        if not lacks_space(error):
+            raise
+        why = getattr(error, "strerror", None) or error
+        raise DiskFull(f"{folder} cannot be written: {why}") from error
 
 
 def hashes_of(folder: Path) -> dict[str, str]:

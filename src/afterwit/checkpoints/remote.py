@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from afterwit.checkpoints.manifest import sync
+from afterwit.checkpoints.manifest import room_in, sync
 from afterwit.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 from afterwit.ranges import at_least
 
@@ -136,8 +136,8 @@ class Remote(ABC):
             self._put(digest, source)
 
     def get(self, digest: str, target: Path) -> None:
-        """Copy a file from there. The caller checks its digest."""
-        with self._translated():
+        """Copy a file from there. The caller checks its digest. DiskFull if it has no room here."""
+        with self._translated(), room_in(target.parent):
             self._get(digest, target)
 
     def remove(self, digests: Collection[str]) -> None:

@@ -32,6 +32,7 @@ from afterwit.checkpoints.manifest import (
     is_learned,
     is_state,
     is_weights,
+    room_in,
     sync,
 )
 from afterwit.checkpoints.remote import Remote
@@ -230,7 +231,8 @@ class Versions:
         if not missing():
             return
         there = remote.files()
-        with exclusive(self.root / ".bring.lock", purpose="a version is being brought", wait=True):
+        lock = exclusive(self.root / ".bring.lock", purpose="a version is being brought", wait=True)
+        with lock, room_in(self.root):
             shutil.rmtree(drafts, ignore_errors=True)
             drafts.mkdir(mode=0o700)
             try:
@@ -309,18 +311,21 @@ class Versions:
         """Write `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
 
         Returns the version with the hashes of its files. Call it while `writing`. Raises VersionTaken if the
-        newest version is not the one before it. If anything fails, nothing remains.
+        newest version is not the one before it, DiskFull if there is no room. If anything fails, nothing
+        remains.
         """
         if version.number > 0 and version.number != (following := self.next()):
             raise VersionTaken(f"version {version.number} cannot follow version {following - 1}")
         folder = self.place(version.number)
         try:
-            folder.mkdir(mode=0o700, parents=True)
-            fill(folder)
+            with room_in(self.root):
+                folder.mkdir(mode=0o700, parents=True)
+                fill(folder)
             written = replace(version, files=hashes_of(folder))
             if self.remote is not None:
                 self._send(written, self.remote, set(self.remote.files()))
-            drafted = draft(folder, text := manifest.dump(written))
+            with room_in(self.root):
+                drafted = draft(folder, text := manifest.dump(written))
             if self.remote is not None:
                 self.remote.commit(version.number, text)
             drafted.rename(folder / manifest.NAME)
@@ -392,8 +397,9 @@ class Versions:
                     "it from a copy, or remove it and all later ones, and check who may write there"
                 ) from error
             folder = self.place(number)
-            folder.mkdir(mode=0o700, parents=True)
-            draft(folder, text).rename(folder / manifest.NAME)
+            with room_in(self.root):
+                folder.mkdir(mode=0o700, parents=True)
+                draft(folder, text).rename(folder / manifest.NAME)
             sync(folder)
 
     def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
@@ -110,15 +110,24 @@ def end_at_signals() -> None:
     end_at_signals("stopped")
 
 
-def private(path: Path) -> BinaryIO:
-    """A file, or a pipe, to write; a file is readable by its owner only, because it holds conversations."""
+@contextmanager
+def private(path: Path) -> Iterator[BinaryIO]:
+    """A file, or a pipe, to write; a file is readable by its owner only, because it holds conversations, and
+    is removed if the body fails. SettingError if it cannot be written."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        if stat.S_ISREG(os.fstat(handle).st_mode):
+        if is_file := stat.S_ISREG(os.fstat(handle).st_mode):
             os.fchmod(handle, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+        except BaseException:
+            if is_file:
+                with suppress(OSError):
+                    path.resolve().unlink()
+            raise
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}") from error
-    return os.fdopen(handle, "wb")
 
 
 def choice(kind: type[Member], value: str | None, flag: str) -> Member | None:

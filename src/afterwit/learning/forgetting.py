@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterwit.checkpoints.manifest import is_state
 from afterwit.checkpoints.versions import Versions, roll_back
-from afterwit.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionDamaged, VersionTaken
+from afterwit.errors import (
+    AfterwitError,
+    EngineUnavailable,
+    NotRepeatable,
+    RankLost,
+    StoreUnavailable,
+    TurnNotFound,
+    VersionDamaged,
+    VersionsUnavailable,
+    VersionTaken,
+)
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.learning.batch import TurnLimits, build_items
 from afterwit.learning.claims import Claims, judged_turn
@@ -82,7 +92,7 @@ class Forgetter:
         try:
             while not self._forget(orders, made, progress):
                 pass
-        except RankLost:
+        except (EngineUnavailable, RankLost, StoreUnavailable, VersionsUnavailable):  # the orders stand
             raise
         except AfterwitError as error:
             for order in orders:

@@ -6,7 +6,6 @@ The manifest's rename is the commit. After a crash before it the turns are still
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +14,10 @@ from enum import Enum
 from functools import partial
 from shutil import disk_usage
 
+from afterwit.checkpoints.manifest import lacks_space
 from afterwit.errors import (
     AfterwitError,
+    DiskFull,
     EngineUnavailable,
     RankLost,
     UpdateRefused,
@@ -395,8 +396,6 @@ def _tokens(record: Record) -> int:
     return len(turn.prompt_ids) + len(turn.sampled.ids)
 
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
 NO_MEMORY_WORDS = (
     "out of memory",
     "can't allocate memory",
@@ -468,7 +467,7 @@ class FailureKind(Enum):
 
 def failure_kind(error: BaseException) -> FailureKind:
     """The kind of a failure, wherever in its chain of causes it shows."""
-    if isinstance(error, VersionsUnavailable):
+    if isinstance(error, VersionsUnavailable) and not isinstance(error, DiskFull):
         return FailureKind.VERSIONS
     if isinstance(error, EngineUnavailable):
         return FailureKind.TEACHER
@@ -477,8 +476,7 @@ def failure_kind(error: BaseException) -> FailureKind:
         text = str(seen).lower()
         if isinstance(seen, MemoryError) or any(words in text for words in NO_MEMORY_WORDS):
             return FailureKind.MEMORY
-        full = isinstance(seen, OSError) and seen.errno in NO_SPACE
-        if full or any(words in text for words in NO_SPACE_WORDS):
+        if lacks_space(seen):
             return FailureKind.DISK
         seen = seen.__cause__ or seen.__context__
     return FailureKind.OTHER

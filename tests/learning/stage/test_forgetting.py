@@ -7,20 +7,23 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.manifest import STATE
-from afterwit.errors import TurnNotFound
+from afterwit.errors import DiskFull, StoreUnavailable, TurnNotFound
 from afterwit.learning.forgetting import settings_of
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.practice.lessons import WINDOW, Fresh, Wording, step_of
 from afterwit.promotion.episodes import Event, EventKind
+from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin
+from tests.disk import room_for
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.learning.stage.learning import Place, fill, tensor_files
 
@@ -252,6 +255,38 @@ def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
     assert "version 3 has the weights of version 0" in forget(place, replay=False)[0]
     with place.store() as store:
         assert store.turn("turn0003").reason is Reason.REVERTED
+
+
+def test_on_a_full_disk_the_order_stands_and_is_carried_out_later(place: Place, samples: Samples) -> None:
+    learned(busy(place, {}), samples, (2, 3), (4, 5))
+    before = tensors(place)
+    with room_for(300_000), pytest.raises(DiskFull, match=r"versions cannot be written: .*File too large"):
+        forget(place)
+    assert (place.versions.newest(), tensors(place)) == (2, before)
+    with place.store() as store:
+        assert [order.error for order in store.forget_orders()] == [None]
+    assert "version 3 is version 0 and 2 updates run again without it" in forget(place)[0]
+
+
+def test_a_store_that_fails_once_the_weights_are_written_does_not_take_the_order_back(
+    place: Place, samples: Samples
+) -> None:
+    class Full(SqliteStore):
+        def commit_version(self, *args: Any, **more: Any) -> None:
+            raise StoreUnavailable("no space left for the store")
+
+    learned(busy(place, {}), samples, (2, 3))
+    store = Full.open(place.home / "store.db", fingerprint="tiny")
+    store.order_forgetting(GONE, replay=True, now=1.0)
+    stage = place.learn(store)
+    stage.begin()
+    with pytest.raises(StoreUnavailable, match="no space left"):
+        stage.forget()
+    assert [order.error for order in store.forget_orders()] == [None]
+    store.close()
+    place.drain()
+    with place.store() as store, pytest.raises(TurnNotFound):
+        store.turn("turn0002")
 
 
 PRACTISED = {"turn0008", "turn0009", "turn0010", "turn0011"}

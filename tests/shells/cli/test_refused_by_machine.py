@@ -10,6 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit.cli.app import app, main
+from afterwit.cli.options import private
+from afterwit.errors import SettingError
+from tests.disk import room_for
 
 run = CliRunner()
 
@@ -31,7 +34,15 @@ def test_an_export_to_a_full_disk_is_a_line(
     home: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:
     line = said(capsys, "export", "/dev/full", "--format", format, "--home", str(home))
-    assert os.strerror(errno.ENOSPC) in line
+    assert f"/dev/full cannot be written: {os.strerror(errno.ENOSPC)}" in line
+
+
+def test_an_export_that_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "turns.jsonl"
+    full = pytest.raises(SettingError, match=f"^{file} cannot be written: File too large")
+    with room_for(1000), full, private(file) as stream:
+        stream.write(b"x" * 100_000)
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("command", ["show", "exclude", "pause"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from afterwit.home.home import remember_model
 from afterwit.home.merge import write_merged
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
+from tests.disk import room_for
 from tests.store.examples import a_version
 
 run = CliRunner()
@@ -75,17 +73,6 @@ def test_what_cannot_be_merged_is_said(home: Path, model: Path, tmp_path: Path) 
     assert "the weights of version 7 are not in" in refused(str(tmp_path / "m"), "--version", "7")
     assert "is not empty: name another place" in refused(str(model))
     assert "cannot be written" in refused(str(tmp_path / "no" / "folder"))
-
-
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """No file that is written in the body becomes larger, as on a disk that is full then."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("rank", [0, 4])
