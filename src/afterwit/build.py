@@ -52,14 +52,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
-    """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's."""
+def store_of_model(settings: Settings, home: Path, folder: Path, *, bind: bool = True) -> Store:
+    """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's.
+
+    Without `bind` a new store stays any model's: bind it when its first turn may come."""
     from afterwit.engines.model_files import fingerprint
 
     make_home(home)
-    url = store_url(home, settings.store.url)
+    url, own = store_url(home, settings.store.url), fingerprint(folder)
     try:
-        return open_store(url, fingerprint=fingerprint(folder), synchronous=settings.store.synchronous)
+        store = open_store(url, fingerprint=own, synchronous=settings.store.synchronous)
+        if bind:
+            store.bind(own)
+        return store
     except StoreMismatch as error:
         made_with = remembered_model(home)
         if made_with is None or Path(made_with) == folder.resolve():

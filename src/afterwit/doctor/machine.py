@@ -124,7 +124,7 @@ def check_store(settings: Settings, home: Path, folder: Path) -> Iterator[Findin
     """The store, and the stages' last reports."""
 
     def opened() -> str:
-        with closing(build.store_of_model(settings, home, folder)) as store:
+        with closing(build.store_of_model(settings, home, folder, bind=False)) as store:
             states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
             return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
 

@@ -27,6 +27,7 @@ from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor.finding import require
 from afterwit.doctor.model import check_model
+from afterwit.engines.model_files import fingerprint
 from afterwit.engines.port import Engine
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
@@ -256,8 +257,7 @@ class Runtime:
         versions = build.versions_of(home, folder, settings.versions)
         all_seen = await _follow(versions)
         require(check_model(folder, versions, settings.judge.placement))
-        store = build.store_of_model(settings, home, folder)
-        remember_model(home, folder)
+        store = build.store_of_model(settings, home, folder, bind=False)
         self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
         if learner.enabled and all_seen:
@@ -272,6 +272,8 @@ class Runtime:
             self._stack.enter_context(store.listening(lambda: wake(self._signals.wake.set)))
             await self._reporter("judge")(True, EXAMINED)
             self._start_judge(renderer)
+        await self.store.call(lambda store: store.bind(fingerprint(folder)))  # a refused start binds nothing
+        remember_model(home, folder)
         if "learn" in self.stages:
             restart_s, report = settings.serve.learner_restart_s, self._reporter("learn")
             await report(True, STARTING)

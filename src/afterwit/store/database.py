@@ -44,6 +44,9 @@ class Database(ABC):
     EACH: ClassVar[str]
     """After `FROM wanted`: joins each of its rows with those of a SELECT that refers to it, as `x`."""
 
+    OTHERWISE: ClassVar[str]
+    """What to do about a store of another model."""
+
     machine = ""
     """The name of this machine if others may share the database."""
 
@@ -185,24 +188,13 @@ class Database(ABC):
         """Insert a row, or replace the one that has the same `key`."""
         self.execute(_putting(table, tuple(row), key), tuple(row.values()))
 
-    def bind(self, fingerprint: str | None, *, otherwise: str) -> None:
-        """Bind the store to the first fingerprint that it is opened with; None opens any store.
-
-        Raises StoreMismatch for another fingerprint, with what to do `otherwise`.
-        """
-        if fingerprint is None:
-            return
-        sql = "SELECT value FROM meta WHERE key = 'fingerprint'"
-        if (bound := self.value(sql)) is None:
-            with self.transaction():
-                self.execute(
-                    "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
-                )
-            bound = self.value(sql)
-        if bound != fingerprint:
+    def refuse_another(self, fingerprint: str | None) -> None:
+        """Raises StoreMismatch if the store is bound to another fingerprint than this; None: any will do."""
+        bound = self.value("SELECT value FROM meta WHERE key = 'fingerprint'")
+        if bound is not None and fingerprint not in (None, bound):
             raise StoreMismatch(
                 f"{self.place} belongs to another model or tokenizer: their fingerprint is {bound}, this "
-                f"model's {fingerprint}. Serve the model it was made with, or {otherwise}."
+                f"model's {fingerprint}. Serve the model it was made with, or {self.OTHERWISE}."
             )
 
 

@@ -123,7 +123,7 @@ class PostgresqlStore(Store):
     def open(cls, url: str, *, fingerprint: str | None, machine: str | None = None) -> Self:
         """Open or create the store at `postgresql://...`, as libpq reads it.
 
-        `fingerprint` binds it to tokenizer and base weights; None: any store. `machine` is this one's name
+        `fingerprint` is that of tokenizer and base weights; None: any store. `machine` is this one's name
         among those that use the store; None: the name of the host. What was written survives a killed client
         and, as far as the server's `synchronous_commit` guarantees it, a killed server and a power loss.
         Raises StoreMismatch for a newer schema, another fingerprint or foreign tables, which stay untouched.
@@ -146,7 +146,7 @@ class PostgresqlStore(Store):
 def open_database(
     url: str, *, fingerprint: str | None, migrations: Migrations = MIGRATIONS
 ) -> PostgresqlDatabase:
-    """Open the store at `url`, made if its schema is empty, and bound to `fingerprint` (None: any model's).
+    """Open the store at `url`, made if its schema is empty; `fingerprint` is its model's (None: any model's).
 
     Raises StoreMismatch for a newer schema, another fingerprint or tables that are not a store's, which stay
     untouched; StoreUnavailable if the server does not answer; StoreError if it is too old or not UTF-8.
@@ -163,7 +163,7 @@ def open_database(
             raise StoreError(f"{database.place} is encoded as {encoding}: {remedy}")
         _migrate(database, migrations)
         database.number = int(database.value("SELECT 'meta'::regclass::oid::bigint")) - 2**31
-        database.bind(fingerprint, otherwise="name another store.url")
+        database.refuse_another(fingerprint)
     except BaseException:
         database.close()
         raise
@@ -207,6 +207,7 @@ class PostgresqlDatabase(Database):
     FOR_UPDATE = " FOR UPDATE"
     SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
     SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    OTHERWISE = "name another store.url"
     EACH = "CROSS JOIN LATERAL ({}) x"
 
     def __init__(self, url: str) -> None:

@@ -62,7 +62,7 @@ class SqliteStore(Store):
 
     @classmethod
     def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = SURVIVES_A_KILL) -> Self:
-        """Open or create the store. `fingerprint` binds it to tokenizer and base weights; None: any store.
+        """Open or create the store. `fingerprint` is that of its tokenizer and base weights; None: any store.
 
         `synchronous`: what was written survives a killed process with "NORMAL", and a power loss too with
         "FULL". Raises StoreMismatch for a newer schema, another fingerprint or a foreign file, which stay
@@ -84,6 +84,7 @@ class SqliteDatabase(Database):
     Stages poll a file: no one is notified."""
 
     SNAPSHOT = "BEGIN"
+    OTHERWISE = "name another --home"
     EACH = "JOIN turns x ON x.seq IN ({})"
     _beginning = "BEGIN IMMEDIATE"
 
@@ -207,7 +208,7 @@ def open_file(
     synchronous: str = SURVIVES_A_KILL,
     migrations: Migrations = MIGRATIONS,
 ) -> SqliteDatabase:
-    """Open the store at `path`, created if missing and bound to `fingerprint` (None: any model's).
+    """Open the store at `path`, created if missing; `fingerprint` is its model's (None: any model's).
 
     Raises StoreMismatch for a newer schema, another fingerprint or a file that is not a store, StoreError if
     the disk or the permissions do not allow it. The file is untouched then.
@@ -223,7 +224,7 @@ def open_file(
         raise StoreError(f"{path} cannot be opened: {error.strerror}.") from error
     try:
         refuse_newer(path, schema_of(database), len(migrations))  # after a crash the log may be newer
-        database.bind(fingerprint, otherwise="name another --home")
+        database.refuse_another(fingerprint)
         migrate(database, migrations)
     except BaseException:
         database.close()

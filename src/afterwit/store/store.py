@@ -42,6 +42,14 @@ class Store(Lessons, Work, Promotion, Upkeep, Browsing, ABC):
     In both cases nothing of the call is stored.
     """
 
+    def bind(self, fingerprint: str) -> None:
+        """From now on only this fingerprint opens the store. StoreMismatch if it is bound to another."""
+        with self._db.transaction():
+            self._db.execute(
+                "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
+            )
+            self._db.refuse_another(fingerprint)
+
     def transaction(self) -> AbstractContextManager[None]:
         """Several calls as one, stored whole or not at all. An inner transaction joins the outer one."""
         return self._db.transaction()

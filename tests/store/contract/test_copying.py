@@ -108,7 +108,9 @@ def test_a_store_that_holds_anything_takes_no_copy(store: Store, another: Callab
 
 def test_a_store_of_another_model_takes_no_copy(store: Store, tmp_path: Path) -> None:
     add(store, "a")
+    store.bind(MODEL)
     with closing(SqliteStore.open(tmp_path / "other.db", fingerprint="other")) as other:
+        other.bind("other")
         with pytest.raises(StoreMismatch, match="belongs to another model"):
             store.copy_into(other)
         assert list(other.turns()) == []

@@ -35,6 +35,9 @@ def test_a_store_exists_once_it_was_opened(url: str) -> None:
 
 
 def test_a_store_of_another_model_is_refused(url: str, store: PostgresqlStore) -> None:
+    store.bind(MODEL)
+    with pytest.raises(StoreMismatch, match="belongs to another model"):
+        store.bind("another")
     with pytest.raises(StoreMismatch, match="belongs to another model"):
         PostgresqlStore.open(url, fingerprint="another")
     PostgresqlStore.open(url, fingerprint=None).close()
@@ -68,7 +71,8 @@ def test_tables_of_others_beside_ours_do_not_matter(url: str) -> None:
 
 
 def test_migrations_run_in_order_from_the_version_of_the_store_and_keep_its_rows(url: str) -> None:
-    open_database(url, fingerprint=MODEL).close()
+    with closing(PostgresqlStore.open(url, fingerprint=MODEL)) as store:
+        store.bind(MODEL)
     later = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT",), ("UPDATE meta SET note = 'seen'",))
     with closing(open_database(url, fingerprint=MODEL, migrations=later)) as database:
         assert schema_of(database) == SCHEMA + 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_a_store_opened_again_has_its_turns(path: Path, store: Store) -> None:
 
 def test_a_store_of_another_model_is_refused_untouched(path: Path, store: Store) -> None:
     add(store, "a")
+    store.bind("model")
     store.close()
     before = everything(path.parent)
     with pytest.raises(StoreMismatch, match="belongs to another model"):
@@ -51,9 +53,15 @@ def test_a_store_of_another_model_is_refused_untouched(path: Path, store: Store)
     assert everything(path.parent) == before
 
 
-def test_without_a_fingerprint_any_store_opens_and_none_is_bound(path: Path) -> None:
-    SqliteStore.open(path, fingerprint=None).close()
-    SqliteStore.open(path, fingerprint="first").close()
+def test_a_store_belongs_to_the_first_model_that_it_is_bound_to(path: Path) -> None:
+    for fingerprint in (None, "other"):
+        SqliteStore.open(path, fingerprint=fingerprint).close()
+    with closing(SqliteStore.open(path, fingerprint="second")) as late:
+        with closing(SqliteStore.open(path, fingerprint="first")) as store:
+            store.bind("first")
+            store.bind("first")
+        with pytest.raises(StoreMismatch, match="fingerprint is first, this model's second"):
+            late.bind("second")
     SqliteStore.open(path, fingerprint=None).close()
     with pytest.raises(StoreMismatch):
         SqliteStore.open(path, fingerprint="second")
@@ -124,7 +132,8 @@ def test_a_store_that_is_moved_while_it_is_open_takes_nothing_until_it_is_back(
 
 def test_migrations_run_in_order_from_the_version_of_the_store_and_keep_its_rows(path: Path) -> None:
     later = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT",), ("UPDATE meta SET note = 'seen'",))
-    SqliteStore.open(path, fingerprint="model").close()
+    with closing(SqliteStore.open(path, fingerprint="model")) as store:
+        store.bind("model")
     database = open_file(path, fingerprint="model", migrations=later)
     assert schema_of(database) == SCHEMA + 2
     assert database.rows("SELECT note FROM meta")[0]["note"] == "seen"
