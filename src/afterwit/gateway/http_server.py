@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from afterwit.errors import RequestError, SettingError
 from afterwit.gateway.limits import InFlight
+from afterwit.text import counted
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -124,7 +125,7 @@ class Listener:
             async with asyncio.timeout(drain_s):
                 await self._app.in_flight.drain()
         except TimeoutError:
-            log.warning("%d answers were cut short by the shutdown", self._app.in_flight.count)
+            log.warning("the shutdown cuts %s short", counted(self._app.in_flight.count, "answer"))
             self._app.in_flight.cut()
         if self._running is not None:
             self._server.should_exit = True

@@ -36,6 +36,7 @@ from afterwit.gateway.app import PAGE
 from afterwit.gateway.auth import is_loopback
 from afterwit.gateway.context import STORE_WITHIN_S
 from afterwit.gateway.http_server import Listener, bound_socket
+from afterwit.gateway.limits import InFlight
 from afterwit.home.home import make_home, page_token, refuse_another_home, remember_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import JUDGE_CHECKS, Examiner, keep_checking
@@ -48,6 +49,7 @@ from afterwit.running import housekeeping, learner_process
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import refuse_torchrun
 from afterwit.store import AsyncStore
+from afterwit.text import counted
 from afterwit.tracking import traces
 from afterwit.worker import BackOff, Report, Signals
 
@@ -116,7 +118,8 @@ async def _serve(
         await _judge_first(console, runtime, stack)
         greet(console, runtime, home)
         await stop.wait()
-        console.print("stopping: running answers finish first; Ctrl-C again stops at once")
+        words = "; ".join(["stopping", *runtime.waits_for(), "Ctrl-C again stops at once"])
+        console.print(words, soft_wrap=True)
 
 
 async def _started(servers: Sequence[EngineProcess], settings: Settings, console: Console) -> None:
@@ -222,6 +225,19 @@ class Runtime:
         self.examiner: Examiner | None = None
         """Finds out whether the judge can judge; None: it is assumed to be able."""
         self.store: AsyncStore
+        self.in_flight: InFlight | None = None
+        """The answers that run; None without a gateway."""
+
+    def waits_for(self) -> list[str]:
+        """What its end would wait for, and for how long at most."""
+        found = []
+        if self.in_flight is not None and (count := self.in_flight.count):
+            found.append(
+                f"{counted(count, 'running answer')} may take {self._settings.serve.drain_s:g} s more"
+            )
+        if "learn" in self.stages:
+            found.append(f"the learner may take {LEARNER_STOP_S:g} s to end its update")
+        return found
 
     async def __aenter__(self) -> Self:
         try:
@@ -337,7 +353,7 @@ class Runtime:
             wake_judge=self._signals.wake.set,
             servers=self._servers,
         )
-        listener = Listener(app, sock)
+        listener, self.in_flight = Listener(app, sock), app.in_flight
         app.gateway.backlog.open()
         self._stack.push_async_callback(app.gateway.backlog.close, STORE_WITHIN_S)
         await listener.start()

@@ -12,6 +12,7 @@ import pytest
 
 from afterwit.config import load
 from afterwit.running import learner_process
+from afterwit.running.serve import Runtime
 
 
 def ended(code: str) -> tuple[int, str]:
@@ -59,3 +60,14 @@ def test_the_learner_never_reads_its_parents(tmp_path: Path) -> None:
         process.kill()
         process.join()
     assert not multiprocessing.active_children()
+
+
+async def test_its_end_says_what_it_waits_for_and_how_long_at_most(model: Path, tmp_path: Path) -> None:
+    below = {"model": str(model), "serve": {"port": 0, "drain_s": 7.0}}
+    settings = load(home=tmp_path, below=below, environment={})
+    assert Runtime(settings, tmp_path).waits_for() == ["the learner may take 20 s to end its update"]
+    async with Runtime(settings, tmp_path, ("gateway",)) as runtime:
+        assert runtime.in_flight is not None
+        assert runtime.waits_for() == []
+        with runtime.in_flight.admit():
+            assert runtime.waits_for() == ["1 running answer may take 7 s more"]

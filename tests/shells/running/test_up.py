@@ -194,7 +194,7 @@ async def test_a_signal_in_the_first_moment_of_serving_ends_it_in_order(tmp_path
         await asyncio.sleep(0.01)
     afterwit.terminate()
     assert await asyncio.to_thread(afterwit.wait) == 0, log.read_text()
-    assert "stopping: running answers finish first" in log.read_text()
+    assert "stopping; Ctrl-C again stops at once" in log.read_text()
 
 
 @pytest.mark.slow
