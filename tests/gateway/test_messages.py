@@ -287,6 +287,15 @@ async def test_errors_of_every_layer_have_anthropics_form_and_an_id(tmp_path: Pa
         assert (last["type"], last["error"]["type"]) == ("error", "api_error")
 
 
+async def test_errors_at_paths_of_no_dialect_have_the_form_of_a_client_that_names_its_api(gateway: Serving):
+    named = {"anthropic-version": "2023-06-01"}
+    for path in ("/models/claude-9", "/nothing"):
+        assert error_of(await gateway.http.get(path, headers=named)) == (404, "not_found_error")
+        assert "type" not in (await gateway.http.get(path)).json()
+    elsewhere = await gateway.http.post("/chat/completions", json={}, headers=named)
+    assert "type" not in elsewhere.json()
+
+
 async def test_a_key_comes_as_a_bearer_or_as_x_api_key(gateway: Serving):
     key = await gateway.add_key("ann", "chat")
     body = {"model": "tiny", "messages": USER}

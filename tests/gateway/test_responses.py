@@ -175,6 +175,12 @@ async def test_errors_have_openais_form_and_this_dialects_field_names(gateway: S
     assert (root.status_code, root.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
+async def test_a_route_that_is_not_served_is_not_taken_for_a_response(gateway: Serving):
+    for path in ("/responses/compact", "/responses/resp_1/cancel", "/conversations"):
+        answer = await gateway.http.post(path, json={})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_route")
+
+
 async def test_a_fault_in_a_stream_is_an_error_event_and_a_failed_response(gateway: Serving):
     gateway.engine.fail_after = 3
     answer = await respond(gateway, stream=True)

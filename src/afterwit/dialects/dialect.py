@@ -226,7 +226,7 @@ class StoredResponses:
     """A `GET` route that returns a stored response to the key that it was made for."""
 
     path: str
-    """With the response's id as `{response}`."""
+    """With the response's id, or the end of it, as `{response}`."""
     body: Callable[[Turn], Mapping[str, Any]]
 
 
@@ -246,6 +246,8 @@ class Dialect:
     error_body: Callable[[RequestError], Mapping[str, Any]]
     """The JSON body of an error, with the client's name of a `Field` in `param`."""
     extra_routes: tuple[ExtraRoute, ...] = ()
+    header: str | None = None
+    """A header that its clients alone send: errors at paths of no dialect, too, reach them in this one."""
     request_id_header: str = "x-request-id"
     """The header of every response that carries the request's id, which is also in the log."""
 

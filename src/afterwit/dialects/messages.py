@@ -453,5 +453,6 @@ ANTHROPIC_MESSAGES = Dialect(
             path=f"{PATH}/count_tokens", parse=parse_request, body=lambda tokens: {"input_tokens": tokens}
         ),
     ),
+    header="anthropic-version",
     request_id_header="request-id",
 )

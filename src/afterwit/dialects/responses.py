@@ -583,6 +583,6 @@ OPENAI_RESPONSES = Dialect(
             parse=PARSE,
             body=lambda tokens: {"object": "response.input_tokens", "input_tokens": tokens},
         ),
-        StoredResponses(path=f"{PATH}/{{response}}", body=stored_body),
+        StoredResponses(path=f"{PATH}/resp_{{response}}", body=stored_body),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from afterwit import plugins
 from afterwit.dialects.chat import OPENAI_CHAT
@@ -16,11 +16,13 @@ DIALECTS: tuple[Dialect, ...] = (
     ANTHROPIC_MESSAGES,
     *map(plugins.loaded, plugins.installed(plugins.DIALECTS).values()),
 )
-"""Errors at paths that belong to no dialect leave in the first one."""
+"""Errors at paths of no dialect, for clients of none, leave in the first one."""
 
 
-def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
-    return next((dialect for dialect in dialects if dialect.owns(path)), dialects[0])
+def dialect_of(path: str, dialects: Sequence[Dialect], headers: Collection[str] = ()) -> Dialect:
+    """The dialect of a path; at a path of none, that of a client with these headers."""
+    owners = [dialect for dialect in dialects if dialect.owns(path)]
+    return [*owners, *(dialect for dialect in dialects if dialect.header in headers), *dialects][0]
 
 
 def meant_by(path: str, served: Sequence[str]) -> str | None:

@@ -107,7 +107,9 @@ class GatewayApp:
             return
         scope["app"] = self  # so that the router raises its 404 and 405
         started, status = perf_counter(), 0
-        dialect = dialect_of(scope["path"], self.gateway.dialects)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        scope[HEADERS] = headers
+        dialect = dialect_of(scope["path"], self.gateway.dialects, headers)
         request_id = f"req_{getrandbits(128):032x}"
         identified = (dialect.request_id_header.encode(), request_id.encode())
 
@@ -156,9 +158,12 @@ class GatewayApp:
 
     async def _admit(self, scope: Scope) -> None:
         """Put the caller into the scope. Raises 401 and 403."""
-        settings, keys, path = self.gateway.settings, self.gateway.keys, scope["path"]
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        scope[HEADERS] = headers
+        settings, keys, path, headers = (
+            self.gateway.settings,
+            self.gateway.keys,
+            scope["path"],
+            scope[HEADERS],
+        )
         await keys.refresh()
         host = headers.get("host")
         check_host(host, settings.allowed_hosts, keyed=keys.keyed)
