@@ -17,9 +17,10 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
-from afterwit.judging.engine_judge import AT_ONCE, EngineReader
+from afterwit.judging.ability import AT_ONCE
+from afterwit.judging.engine_judge import EngineReader
 from afterwit.judging.exam import EXAM
-from afterwit.judging.polarity import REPLIES, Border, borders
+from afterwit.judging.polarity import REPLIES, Border, LogProbs, borders
 from afterwit.judging.questions import JudgeView
 from afterwit.judging.settings import judge_prompts
 from afterwit.judging.voting import evaluation_vote, hint_vote
@@ -46,7 +47,10 @@ async def _measured(asked: Asked) -> list[Row]:
     reader = EngineReader(engine, renderer)
     texts = {kind: said[: AT_ONCE // 4] if asked.quick else said for kind, said in REPLIES.texts.items()}
     began = time.process_time()
-    found = {kind: await reader.logprobs(said, REPLIES) for kind, said in texts.items()}
+    found = dict[str, list[LogProbs]]()
+    for kind, said in texts.items():
+        pieces = [said[at : at + AT_ONCE] for at in range(0, len(said), AT_ONCE)]
+        found[kind] = [each for piece in pieces for each in await reader.logprobs(piece, REPLIES)]
     reading = (time.process_time() - began) / sum(map(len, texts.values()))
     began, turns = time.process_time(), EXAM[1:2] if asked.quick else EXAM
     most = MOST_TOKENS // 16 if asked.quick else MOST_TOKENS

@@ -365,9 +365,7 @@ def doctor(
     home: Home = None,
     config: Config = None,
     set_: Set = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Only the checks without a model, in seconds.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the checks that load no weights.")] = False,
 ) -> None:
     """Check the model, the mathematics, the swap, the store and this machine; print remedies for faults.
 

@@ -16,10 +16,10 @@ from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
+from afterwit.doctor.judge import JUDGE_REMEDY, judges
 from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate, Step
-from afterwit.judging.ability import Examination, name_of
-from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.ability import Progress
 from afterwit.learning.passes import Row, probe, response_logits
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
@@ -32,11 +32,14 @@ SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
 """The standard deviation of the random change of weights in the swap's test."""
 
-JUDGE_REMEDY = "set judge.url, judge.model and judge.api_key_env as docs/judging.md shows; turns wait for it"
-
 
 def check_engine(
-    opening: Coroutine[Any, Any, Engine], policy: Policy, renderer: Renderer, base: Path, settings: Settings
+    opening: Coroutine[Any, Any, Engine],
+    policy: Policy,
+    renderer: Renderer,
+    base: Path,
+    settings: Settings,
+    progress: Progress,
 ) -> Iterator[Finding]:
     """Every test of the engine that `opening` returns. They change `policy`."""
     with asyncio.Runner() as runner:
@@ -50,6 +53,7 @@ def check_engine(
         if settings.judge.url is None:
             judge = build.judge_client(settings.judge, engine, renderer)
             examination = build.examination(settings.judge, judge, engine, renderer)
+            examination.progress = progress
             yield tested("judge", run, judges, examination, settings.judge, remedy=JUDGE_REMEDY)
         remedy = "the engine does not serve what the learner writes: do not train with it"
         yield tested("swap", run, _swapped, engine, policy, base, settings.learner, remedy=remedy)
@@ -96,26 +100,3 @@ async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerS
     if (stands := found.shares.get(BASE)) is None:
         return seen
     return f"{seen}, and are {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
-
-
-def check_judge(settings: Settings) -> Iterator[Finding]:
-    """The test of the judge at `judge.url`; without one, the engine's tests ask the served model."""
-
-    async def ask() -> str:
-        judge = build.http_judge(settings.judge)
-        try:
-            examination = build.examination(settings.judge, judge, None, None)
-            return await judges(examination, settings.judge)
-        finally:
-            await judge.close()
-
-    if settings.judge.url is not None:
-        yield tested("judge", lambda: asyncio.run(ask()), remedy=JUDGE_REMEDY)
-
-
-async def judges(examination: Examination, settings: JudgeSettings) -> str:
-    """How it judges, and how well. AssertionError if it cannot."""
-    ability, name = await examination.ability(), name_of(settings)
-    fault = ability.fault(name)
-    expect(fault is None, fault or "")
-    return f"{name}: {ability.described()}"

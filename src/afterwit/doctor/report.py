@@ -13,13 +13,15 @@ from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding
+from afterwit.doctor.judge import check_judge
 from afterwit.doctor.machine import check_machine, check_store, check_versions
 from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
+from afterwit.judging.ability import Progress, silent
 from afterwit.printing.terminal import working
 
-STEPS, QUICK = 7, 4
-"""The steps of `findings_of`, and those that load no model."""
+STEPS, QUICK = 6, 3
+"""The steps of `findings_of`, and those that load no weights."""
 
 
 def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:
@@ -27,9 +29,11 @@ def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:
     console, steps, of = Console(), count(1), QUICK if quick else STEPS
     findings = []
     with working("finding the model", console) as line:
-        for finding in findings_of(
-            settings, home, lambda words: line.step(f"{words} (step {next(steps)} of {of})"), quick=quick
-        ):
+
+        def begin(words: str) -> None:
+            line.step(f"{words} (step {next(steps)} of {of})")
+
+        for finding in findings_of(settings, home, begin, line.step, quick=quick):
             findings.append(finding)
             sign = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
             console.print(f"{sign} [bold]{finding.name}[/]: {escape(finding.seen)}", highlight=False)
@@ -41,36 +45,40 @@ def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:
 
 
 def findings_of(
-    settings: Settings, home: Path, progress: Callable[[str], None], *, quick: bool = False
+    settings: Settings,
+    home: Path,
+    begin: Callable[[str], None],
+    progress: Progress = silent,
+    *,
+    quick: bool = False,
 ) -> Iterator[Finding]:
-    """Every self-test, cheapest first; if `quick`, those that load no model. `progress` gets the next step.
+    """Every self-test, cheapest first; if `quick`, those that load no weights.
 
-    SettingError without a model.
+    `begin` gets the next step, `progress` how far the judge's is. SettingError without a model.
     """
-    progress("finding the model")
     folder = model_folder(settings.model, home)
-    progress("testing the machine")
+    begin("testing the machine")
     yield from check_machine(settings, home, folder)
-    progress("testing the model's files and what was learned so far")
+    begin("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder, settings.versions)
     yield from check_versions(versions)
     parser = settings.gateway.tool_call_parser
     files = list(check_model(folder, versions, settings.judge.placement, parser))
     yield from files
-    progress("testing the store and the judge")
-    from afterwit.doctor.engine import check_engine, check_judge  # these import torch
+    begin("testing the store and the judge")
+    yield from check_store(settings, home, folder)
+    yield from check_judge(settings, progress)
+    if quick or not all(finding.ok for finding in files):
+        return
+    from afterwit.doctor.engine import check_engine  # these import torch
     from afterwit.doctor.mathematics import check_mathematics
     from afterwit.learning.policy import Policy
 
-    yield from check_store(settings, home, folder)
-    yield from check_judge(settings)
-    if quick or not all(finding.ok for finding in files):
-        return
-    progress("loading the model as the learner does")
+    begin("loading the model as the learner does")
     renderer, trainer = Renderer.load(folder), build.trainer_of(settings, home, folder)
-    progress("testing the mathematics with the weights that are served")
+    begin("testing the mathematics with the weights that are served")
     yield from check_mathematics(trainer, renderer, settings.judge.placement)
     trainer.drop()
     policy = Policy.load(versions, 0, settings.learner)
-    progress("loading the model as the engine does, then testing what is sampled, and a change of weights")
-    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings)
+    begin("loading the model as the engine does, then testing what is sampled, and a change of weights")
+    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings, progress)

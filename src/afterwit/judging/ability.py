@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Protocol
 
@@ -29,8 +29,17 @@ NEWEST = 2000
 """Judged turns that a check reads."""
 SHORT = 256
 """Tokens of an answer to a probe."""
+AT_ONCE = 32
+"""Texts that are read in one call."""
 WELL = 0.9
 """Share of right votes from which on no reader can be better."""
+
+Progress = Callable[[str, int, int], None]
+"""Gets what the examination does, and how many of how many are done."""
+
+
+def silent(words: str, done: int, of: int) -> None:
+    """Shows no progress."""
 
 
 class Reader(Protocol):
@@ -57,6 +66,7 @@ class Examination:
         """Of `readers` the first that can read does."""
         self._client, self._prompts, self._settings = client, prompts, settings
         self.readers = readers
+        self.progress: Progress = silent
 
     async def ability(self) -> Ability:
         """The judge's ability. The readers are measured if it cannot judge, or not well.
@@ -72,13 +82,16 @@ class Examination:
         if found.mode == "write" or (found.passed and found.right >= WELL * found.of):
             return found
         for at, reader in enumerate(self.readers):
-            read = replace(found, reader=at, replies=await measured(reader, reader.subjects[0]))
+            read = replace(
+                found, reader=at, replies=await measured(reader, reader.subjects[0], self.progress)
+            )
             found = read if read.reads or found.replies is None else found
             if read.reads:
                 break
         if not found.votes and found.reads:
             for subject in self.readers[found.reader].subjects[1:]:
-                found = replace(found, results=await measured(self.readers[found.reader], subject))
+                reader = self.readers[found.reader]
+                found = replace(found, results=await measured(reader, subject, self.progress))
         return found
 
     async def _exam(self) -> tuple[Mark, ...]:
@@ -91,11 +104,15 @@ class Examination:
         return marks
 
     async def _marks(self, cases: Sequence[Case], seed: int) -> tuple[Mark, ...]:
-        room = asyncio.Semaphore(self._settings.max_concurrency)
+        room, done = asyncio.Semaphore(self._settings.max_concurrency), 0
 
         async def marked(case: Case) -> Mark:
+            nonlocal done
             async with room:
-                return await self._mark(case, seed)
+                mark = await self._mark(case, seed)
+            done += 1
+            self.progress("asking about exchanges of known outcome", done, len(cases))
+            return mark
 
         return tuple(await asyncio.gather(*map(marked, cases)))
 
@@ -120,13 +137,18 @@ class Examination:
         return await asked(whole) if mark.cut_thought else mark
 
 
-async def measured(reader: Reader, subject: Subject) -> Borders | None:
+async def measured(reader: Reader, subject: Subject, progress: Progress = silent) -> Borders | None:
     """The borders on the shipped texts; None if the model cannot read them.
 
     Raises EngineUnavailable or JudgeUnavailable if it does not answer now.
     """
+    shipped: dict[str, list[LogProbs]] = {kind: [] for kind in subject.texts}
+    of = sum(map(len, subject.texts.values()))
     try:
-        shipped = {kind: await reader.logprobs(texts, subject) for kind, texts in subject.texts.items()}
+        for kind, texts in subject.texts.items():
+            for at in range(0, len(texts), AT_ONCE):
+                progress(f"reading {subject.name} of known meaning", sum(map(len, shipped.values())), of)
+                shipped[kind] += await reader.logprobs(texts[at : at + AT_ONCE], subject)
     except (EngineUnavailable, JudgeUnavailable):
         raise
     except (EngineError, JudgeRefused, RequestError):
@@ -141,7 +163,7 @@ class Examiner:
         self, store: AsyncStore, examination: Examination, settings: JudgeSettings, *, judge: str
     ) -> None:
         """`judge` is its name; a new name is examined again."""
-        self._store, self._examination = store, examination
+        self._store, self.examination = store, examination
         self._is_served, self.name = settings.url is None, name_of(settings)
         self._judge = f"{judge} {settings.mode} {settings.thinking} {__version__} {polarity.form()}"
         self._asking = asyncio.Lock()
@@ -179,7 +201,7 @@ class Examiner:
         borders = known.results if subject else known.replies
         if borders is None or not borders.complaint.holds or not text:
             return UNREAD
-        reader = self._examination.readers[known.reader]
+        reader = self.examination.readers[known.reader]
         try:
             (found,) = await reader.logprobs([text], reader.subjects[subject])
         except (RequestError, JudgeRefused):
@@ -187,7 +209,7 @@ class Examiner:
         return borders.read(found)
 
     async def _examined(self) -> Ability:
-        ability = await self._examination.ability()
+        ability = await self.examination.ability()
         fault, how = ability.fault(self.name), ability.described()
         note = {"judge": self._judge, "fault": fault, "how": how, **asdict(ability)}
         await self._store.call(lambda store: store.set_note(NOTE, orjson.dumps(note).decode()))

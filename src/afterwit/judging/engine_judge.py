@@ -26,8 +26,6 @@ from afterwit.judging.polarity import LONGEST_READ, REPLIES, RESULTS, LogProbs, 
 from afterwit.judging.voting import Answer
 from afterwit.turn import Conversation, Message, Sampling
 
-AT_ONCE = 32
-"""Texts that are read in one call of the engine."""
 LEAST_ROOM = 16
 """An answer needs room for this fraction of its most tokens: one that is cut is not a vote."""
 
@@ -121,14 +119,11 @@ class EngineReader:
     async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
         if not self._engine.capabilities.scored_ids:
             raise EngineError("this engine does not score texts")
-        found: list[LogProbs] = []
-        for at in range(0, len(texts), AT_ONCE):
-            rows = [await asyncio.to_thread(self._rows, text, subject) for text in texts[at : at + AT_ONCE]]
-            flat = [row for each in rows for row in each]
-            scored = await self._engine.score(flat, top=1, weights=self._weights)
-            sums = iter([fsum(each.logprobs) for each in scored])
-            found += [tuple(islice(sums, len(each))) for each in rows]
-        return found
+        rows = [await asyncio.to_thread(self._rows, text, subject) for text in texts]
+        flat = [row for each in rows for row in each]
+        scored = await self._engine.score(flat, top=1, weights=self._weights)
+        sums = iter([fsum(each.logprobs) for each in scored])
+        return [tuple(islice(sums, len(each))) for each in rows]
 
     def _rows(self, text: str, subject: Subject) -> list[Score]:
         rows = subject.rows(text[:LONGEST_READ])

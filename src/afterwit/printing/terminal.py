@@ -71,9 +71,9 @@ class Working:
     under: RenderableType | None = None
 
     def __init__(
-        self, console: Console, soon_s: float = SOON_S, now: Callable[[], float] = time.monotonic
+        self, console: Console | None, soon_s: float = SOON_S, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """Without a terminal, print a step as a line once it has lasted `soon_s` seconds."""
+        """On a console that is no terminal, print a step as a line once it has lasted `soon_s` seconds."""
         self._console, self._soon_s, self._now = console, soon_s, now
         self._words, self._done, self._of, self._began, self._before = "", 0, 0, now(), 0
         self._later = threading.Timer(soon_s, bool)
@@ -83,7 +83,7 @@ class Working:
         if words != self._words:
             self._began, self._before = self._now(), done
             self.end()
-            if not self._console.is_terminal:
+            if self._console is not None and not self._console.is_terminal:
                 self._later = threading.Timer(self._soon_s, self._console.print, (f"... {words}",))
                 self._later.daemon = True
                 self._later.start()

@@ -44,7 +44,7 @@ from afterwit.judging.exam import Ability
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.page.access import TOKEN
 from afterwit.practice.stage import STAGE as PRACTICE
-from afterwit.printing.terminal import Terminal, end_at_signals, working
+from afterwit.printing.terminal import Terminal, Working, end_at_signals, working
 from afterwit.running import housekeeping, learner_process
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import refuse_torchrun
@@ -63,8 +63,8 @@ STARTING = "the learner is starting"
 """Its status until its process, which imports much, reports one."""
 EXAMINED = "it is being tested on replies of known meaning; turns wait for the result"
 """The judge's status until it is known."""
-JUDGE_WITHIN_S = 3.0
-"""Seconds that the first lines wait for the examination of the judge."""
+JUDGE_WITHIN_S, JUDGE_EVERY_S = 3.0, 30.0
+"""Seconds that the first lines wait for the examination of the judge, and between two lines about it."""
 LEARNER_STOP_S = 20.0
 """Seconds that the learner may take to finish or give up its update at the end."""
 OPEN_FILES = 65_536
@@ -152,7 +152,9 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
     if runtime.examiner is None:
         return
 
-    name = runtime.examiner.name
+    name, doing = runtime.examiner.name, Working(None)
+    doing.step("asking about exchanges of known outcome")
+    runtime.examiner.examination.progress = doing.step
 
     def print_ability(examined: asyncio.Task[Ability]) -> None:
         if examined.cancelled():
@@ -162,12 +164,17 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
         elif not examined.result().hints:
             console.print(f"judge: {examined.result().described()}", soft_wrap=True, highlight=False)
 
+    async def print_progress() -> None:
+        while not examined.done():
+            console.print("judge: turns wait for its test:", doing, soft_wrap=True, highlight=False)
+            await asyncio.wait({examined}, timeout=JUDGE_EVERY_S)
+
     examined = asyncio.create_task(runtime.examiner.told())
     stack.callback(examined.cancel)
     done, _ = await asyncio.wait({examined}, timeout=JUDGE_WITHIN_S)
     if not done:
-        console.print("judge: testing it on replies of known meaning; the result follows")
         examined.add_done_callback(print_ability)
+        stack.callback(asyncio.create_task(print_progress()).cancel)
         return
     print_ability(examined)
 

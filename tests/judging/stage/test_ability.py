@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
-from afterwit.judging.ability import SHORT, Examination, Examiner, Reader, kept_words
+from afterwit.judging.ability import AT_ONCE, SHORT, Examination, Examiner, Reader, kept_words
 from afterwit.judging.exam import SAMPLED
 from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
 from afterwit.judging.voting import Answer
@@ -258,6 +258,19 @@ async def test_a_served_model_has_little_room_for_a_probe_unless_it_thinks(mute,
     mute.client.answer = lambda messages: Answer(words=said, finished=False)
     await Examination(mute.client, prompts, mute.settings, ()).ability()
     assert {max_tokens for _, _, max_tokens, _ in mute.client.asked} == rooms
+
+
+async def test_an_examination_shows_how_many_of_its_texts_are_done(mute):
+    shown = list[tuple[str, int, int]]()
+    found = examined(mute, Read())
+    found.examination.progress = lambda *step: shown.append(step)
+    await found.ability()
+    assert shown[:3] == [("asking about exchanges of known outcome", done, 3) for done in (1, 2, 3)]
+    texts = sum(map(len, REPLIES.texts.values()))
+    replies = [(done, of) for words, done, of in shown if words == "reading replies of known meaning"]
+    assert replies[0] == (0, texts)
+    assert replies == sorted(set(replies))
+    assert texts - AT_ONCE <= replies[-1][0] < texts
 
 
 async def test_an_endpoint_that_refuses_the_probes_says_why(mute):

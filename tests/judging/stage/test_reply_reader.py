@@ -9,7 +9,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import EngineError, EngineUnavailable
 from afterwit.judging.ability import measured
-from afterwit.judging.engine_judge import AT_ONCE, EngineReader
+from afterwit.judging.engine_judge import EngineReader
 from afterwit.judging.polarity import LONGEST_READ, REPLIES
 from afterwit.turn import Conversation
 from tests.fakes.engine import FakeEngine
@@ -30,7 +30,7 @@ def engine(renderer: Renderer) -> FakeEngine:
 async def test_each_reply_reads_the_same_alone_and_among_others(engine, renderer):
     """The fake's log-probs follow from the lengths of prompt and response: no two questions are mixed up."""
     reader = EngineReader(engine, renderer)
-    said = ["No" * (at + 1) for at in range(AT_ONCE + 1)]
+    said = ["No" * (at + 1) for at in range(3)]
     together = await reader.logprobs(said, REPLIES)
     assert together == [each for reply in said for each in await reader.logprobs([reply], REPLIES)]
     assert len(set(together)) == len(said)
