@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -167,6 +168,18 @@ def test_a_lesson_that_spoils_what_its_source_approved_keeps_to_its_own_prompts(
     house.engine.version = 1
     assert house.step()
     assert store.lessons()[0].spoils is None
+
+
+def test_a_test_on_approved_answers_is_in_the_status_while_it_runs(store: Store, renderer: Renderer) -> None:
+    approve(store, renderer, "tea", "rain")
+    correct(store, "moon")
+    house, told = Teacher(store, renderer), list[str]()
+
+    async def began() -> None:
+        told.append(house.stage.doing)
+
+    asyncio.run(house.stage.step(began))
+    assert told == [f"tests “{SHORT}” on 2 approved answers"]
 
 
 def test_a_lesson_against_what_others_approved_waits_for_a_person(store: Store, renderer: Renderer) -> None:

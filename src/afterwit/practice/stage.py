@@ -32,6 +32,7 @@ from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, hi
 from afterwit.practice.rounds import IDLE, Round, Test, Tested, names_case, next_round
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
+from afterwit.text import counted
 from afterwit.turn import ENTROPY_BYTES, Kind, Message, Turn, call_id, scoring_temperature, turn_id
 from afterwit.verdict import Flag, ReviewRule, untrainable
 from afterwit.vetting.redaction import Redaction
@@ -99,13 +100,13 @@ class Practice:
 
     async def step(self, began: Callable[[], Awaitable[None]] | None = None) -> bool:
         """Sample and store the answers of one update, if one is due, or test the lesson first; whether either
-        was done. It calls `began` once `doing` names the lesson, before it samples.
+        was done. It calls `began` once `doing` names the lesson, before it samples or scores.
 
         All are stored together: a crash before that leaves nothing. Raises EngineError if the engine fails.
         """
         found = await self._next()
         if isinstance(found, Test):
-            return await self._test(found)
+            return await self._test(found, began)
         if isinstance(found, str):
             self.doing = found
             return False
@@ -261,8 +262,13 @@ class Practice:
         can = self._engine.capabilities
         return self._learner.teacher == "base" and can.base_weights and can.scored_ids > 0
 
-    async def _test(self, found: Test) -> bool:
+    async def _test(self, found: Test, began: Callable[[], Awaitable[None]] | None) -> bool:
         """Score approved responses without the lesson and with it, and store whose it contradicts."""
+        if found.new:
+            many = counted(len(found.new), "approved answer")
+            self.doing = f"tests “{_cut(found.words)}” on {many}"
+            if began is not None:
+                await began()
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
         for item, turn in found.new:
@@ -307,10 +313,14 @@ class Practice:
 
 def told(lesson: Lesson, most: int) -> str:
     """The practised lesson in a sentence."""
-    words, gap = " ".join(lesson.words.split()), standing(lesson).gap
-    words = words if len(words) <= WORDS_TOLD else words[: WORDS_TOLD - 1] + "…"
+    gap, done = standing(lesson).gap, len(lesson.since(lesson.newest))
     near = "" if gap is None else f", gap {gap:.2g} nats"
-    return f"practises “{words}”: {len(lesson.since(lesson.newest))} of {most} answers{near}"
+    return f"practises “{_cut(lesson.words)}”: {done} of {most} answers{near}"
+
+
+def _cut(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= WORDS_TOLD else words[: WORDS_TOLD - 1] + "…"
 
 
 def with_lessons(watch: AfterVerdict, rule: ReviewRule) -> AfterVerdict:
