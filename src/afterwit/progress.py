@@ -54,7 +54,7 @@ class Period:
 
     since: float
     until: float
-    """The ends of their first and last requests, in seconds since the epoch."""
+    """When the first of them began, and the last request ended, in seconds since the epoch."""
     sessions: int
     complaining: int
     """Sessions with a complaint."""
@@ -191,7 +191,7 @@ def _period(sessions: Sequence[Sequence[PersonRequest]]) -> Period:
     complaining = sum(count > 0 for count in complaints)
     ends = [request.at for session in sessions for request in session]
     return Period(
-        since=min(ends),
+        since=min(request.began or request.at for session in sessions for request in session),
         until=max(ends),
         sessions=len(sessions),
         complaining=complaining,

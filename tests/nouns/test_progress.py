@@ -1,6 +1,7 @@
 """Complaints a session over time."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -30,6 +31,11 @@ def test_sessions_are_cut_into_periods_by_when_they_began():
     assert (first.requests, first.complaints, first.per_session, first.share) == (11, 11, 1.1, 1.0)
     assert (first.since, first.until) == (0.0, 1000.0)
     assert found.trend is Trend.LESS
+
+
+def test_a_period_begins_with_its_first_session_and_not_when_that_was_judged():
+    requests = [replace(request(number), began=number - 0.5) for number in range(1, 21)]
+    assert [period.since for period in progress(requests).periods] == [0.5, 5.5, 10.5, 15.5]
 
 
 def test_more_complaints_are_called_so_and_a_few_sessions_prove_nothing():

@@ -77,7 +77,7 @@ async def test_the_home_has_the_verdict_and_each_lesson_as_the_command_prints_th
     assert f"Do you correct it less than the original model? {progress(asked).sentence}" in words
     for told in (SHORT, row.how_far[1:], row.how_often[1:], "Explain moon.", "A long talk about moon."):
         assert told in words
-    assert "now Short." in words
+    assert "version 0 Short." in words
     links = {fields.get("href") for tag, fields in page.tags if tag == "a"}
     assert {
         f"/ui/lessons/{number}",

@@ -45,7 +45,9 @@ SHORT = "Keep the answer short."
 
 def said(at: float = 0.0, words: str = SHORT, **changes: Any) -> Said:
     known: dict[str, Any] = {"turn": f"said{at}", "session": "talk", "scope": "key/agent"}
-    return Said(**known | {"words": words, "at": at, "state": State.TRAINED, "reason": None} | changes)
+    return Said(
+        **known | {"words": words, "given": at, "at": at, "state": State.TRAINED, "reason": None} | changes
+    )
 
 
 def answer(at: float, gap: float | None = 5.0, **changes: Any) -> Answer:

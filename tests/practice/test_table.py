@@ -76,7 +76,7 @@ def test_a_row_tells_how_often_it_was_said_and_how_far_it_is_learned(store: Stor
     assert row.how_far == "learned since version 2: it answers as a model that reads it"
     assert row.how_often == "given twice in 2 requests before it was learned; no such request since"
     assert (row.request, row.before) == ("Explain moon.", "A long talk about moon.")
-    assert row.after == f"Short {2 * WINDOW - 1}."
+    assert (row.after, row.after_version) == (f"Short {2 * WINDOW - 1}.", 0), "learned by 2, given before"
 
 
 def test_requests_of_its_source_and_kinds_are_counted_before_and_after_it_was_learned(store: Store) -> None:

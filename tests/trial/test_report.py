@@ -41,9 +41,11 @@ PRACTISED = LessonRow(
     spoils=None,
     edited=False,
     unlearning=None,
+    replaced_by=None,
     request="Why?",
     before="Because. And more.",
     after="Because.",
+    after_version=2,
 )
 
 

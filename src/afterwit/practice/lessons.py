@@ -141,6 +141,8 @@ class Said:
     session: str
     scope: str
     words: str
+    given: float
+    """When the corrected answer was asked for; `at`, when it was judged, orders what happens to lessons."""
     at: float
     state: State
     reason: Reason | None

@@ -82,6 +82,8 @@ class LessonRow:
     """The answer that was given then: a corrected one, if its prompt was practised."""
     after: str | None
     """One of the newest practised answers to that prompt, if it is another; None: there is none."""
+    after_version: int | None
+    """The version that gave it, before it was learned from."""
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -210,7 +212,7 @@ def _row(
         progress = Progress.REPLACED
     learned = learned_at(lesson)
     counted = _of_its_kind(lesson, asked)
-    request, before, after = _example(store, lesson)
+    request, before, after, after_version = _example(store, lesson)
     return LessonRow(
         number=lesson.number,
         words=lesson.words,
@@ -237,6 +239,7 @@ def _row(
         request=request,
         before=before,
         after=after,
+        after_version=after_version,
     )
 
 
@@ -256,9 +259,9 @@ def _of_its_kind(lesson: Lesson, asked: Sequence[PersonRequest]) -> list[PersonR
     return [each for each in own if each.kind in kinds] if kinds else own
 
 
-def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str | None]:
-    """A request, the answer that was recorded, and another of the newest ones that practised it: of a
-    corrected turn, if there is one. Without another, a corrected turn alone."""
+def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str | None, int | None]:
+    """A request, the answer that was recorded, and another of the newest ones that practised it with its
+    version: of a corrected turn, if there is one. Without another, a corrected turn alone."""
     corrected = {said.turn for said in lesson.said}
     newest = sorted(lesson.answers[: -2 * WINDOW - 1 : -1], key=lambda each: each.prompt not in corrected)
     turns = {each.prompt for each in newest} | {each.turn for each in newest} | {lesson.said[0].turn}
@@ -268,7 +271,10 @@ def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str 
     record = store.find(turn)
     messages = () if record is None else record.turn.conversation.messages
     request = next((_shown(each) for each in reversed(messages) if each.role == "user"), None)
-    return request, texts.get(turn), None if shown is None else texts.get(shown.turn)
+    if shown is None or shown.turn not in texts:
+        return request, texts.get(turn), None, None
+    version = store.turn(shown.turn).sampled_turn.sampled.oldest_version
+    return request, texts.get(turn), texts[shown.turn], version
 
 
 def _shown(message: Message) -> str:

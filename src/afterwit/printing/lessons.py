@@ -49,11 +49,12 @@ def print_lessons(home: Path | None, *, json: bool) -> None:
 
 def _lines(row: LessonRow) -> Iterator[tuple[str, str]]:
     first, last = row.corrections[0], row.corrections[-1]
-    again = f", {counted(row.said - 1, 'time')} since, last {moment(last.at)}" if row.said > 1 else ""
+    again = f", {counted(row.said - 1, 'time')} since, last {moment(last.given)}" if row.said > 1 else ""
     yield f"\n{row.number:>3}  {row.words}", "bold"
-    yield f"     first given by {first.scope}, {moment(first.at)}{again}", ""
+    yield f"     first given by {first.scope}, {moment(first.given)}{again}", ""
     yield f"     {row.how_far}", COLOUR[row.progress]
     yield f"     {row.how_often}{f'; {row.how_wide}' * bool(row.how_wide)}", ""
-    for name, words in (("asked", row.request), ("before", row.before), ("now", row.after)):
+    after = f"version {row.after_version}"
+    for name, words in (("asked", row.request), ("before", row.before), (after, row.after)):
         if words is not None:
-            yield f"     {name:<7} {words}", "dim"
+            yield f"     {name:<11} {words}", "dim"
