@@ -1,4 +1,4 @@
-"""Self-tests of the model's files: template, tokenizer, the empty hint."""
+"""Self-tests of the model's files: template, tokenizer, sampling, the empty hint."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from afterwit.chat_format.families import AUTO, NO_CALLS, unknown_template
+from afterwit.chat_format.folder import read_json
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.doctor.finding import Finding, expect, tested
@@ -30,6 +31,7 @@ def check_model(
     yield tested("template", _template, folder, remedy=chat)
     yield tested("tool calls", _tool_calls, folder, tool_call_parser, remedy=chat)
     changes = "the template changes an unchanged conversation: report it with the model's name"
+    yield tested("sampling", _sampling, folder, remedy=chat)
     yield tested("empty hint", _empty_hint, folder, placement, remedy=changes)
     other = (
         "if this home was made with another model, name another --home; if a version is damaged, "
@@ -50,6 +52,17 @@ def _tool_calls(folder: Path, name: str) -> str:
         return unknown_template(renderer.template_source)
     how = "the chat template teaches" if name == AUTO else "gateway.tool_call_parser sets"
     return f"are read as {how}: {renderer.convention.name}"
+
+
+def _sampling(folder: Path) -> str:
+    """The temperature of requests without one: truncation by the model's own choice would blur the gap to a
+    teacher, and its penalties would keep turns from training."""
+    config = read_json(folder / "generation_config.json")
+    own = [f"{name} {config[name]}" for name in ("temperature", "top_p", "top_k", "min_p") if name in config]
+    plain = "a request without a temperature is answered at 1"
+    if not own:
+        return plain
+    return f"{plain}; the model suggests {', '.join(own)}: send these, or set gateway.force_temperature"
 
 
 def _empty_hint(folder: Path, placement: Placement) -> str:

@@ -84,6 +84,22 @@ def test_how_tool_calls_are_read_is_said_and_stops_nothing(
     assert words in found["tool calls"].seen
 
 
+def test_the_models_own_sampling_is_shown_next_to_what_a_request_without_one_gets(tmp_path: Path) -> None:
+    base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
+    versions = Versions(root=tmp_path / "versions", base=base)
+
+    def seen() -> str:
+        found = files.check_model(base, versions, Placement.LAST_USER)
+        return next(finding.seen for finding in found if finding.name == "sampling")
+
+    (base / "generation_config.json").write_text('{"eos_token_id": 2}')
+    assert seen() == "a request without a temperature is answered at 1"
+    (base / "generation_config.json").write_text(
+        '{"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}'
+    )
+    assert "the model suggests temperature 0.6, top_k 20: send these" in seen()
+
+
 def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
     """Two layers, two key heads of 16 in fp32: 512 bytes a token."""
     base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
