@@ -7,7 +7,6 @@ variables, special tokens never added twice.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jinja2
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 
 from afterwit.chat_format.encode import Encoder, Literal
 from afterwit.chat_format.families import AUTO, Convention, convention_of
@@ -82,8 +81,7 @@ class Renderer:
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: int = len(vocabulary)
         self._longest_token = max(map(len, vocabulary))
-        decoder = json.loads(tokenizer.to_str())["decoder"] or {}
-        self.joins_bytes: bool = decoder.get("type") == "ByteLevel"
+        self.joins_bytes = isinstance(tokenizer.decoder, decoders.ByteLevel)
         """Whole characters have the same text alone as after other ids."""
         self.tokenizer_hash = _hash(tokenizer)
         added = tokenizer.get_added_tokens_decoder()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from afterwit.chat_format.families import AUTO, NO_CALLS, unknown_template
+from afterwit.chat_format.families import AUTO, NO_CALLS, convention_of, unknown_template
 from afterwit.chat_format.folder import read_json
-from afterwit.chat_format.render import Renderer
+from afterwit.chat_format.render import Renderer, tokenizer_hash
 from afterwit.checkpoints.versions import Versions
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.judging.hinted_prompts import Placement, splice
@@ -24,34 +24,39 @@ HINT = "Look whether todo.txt exists before you rename anything onto it."
 
 
 def check_model(
-    folder: Path, versions: Versions, placement: Placement, tool_call_parser: str = AUTO
+    folder: Path,
+    renderer: Callable[[], Renderer],
+    versions: Versions,
+    placement: Placement,
+    tool_call_parser: str = AUTO,
 ) -> Iterator[Finding]:
-    """Every test of the model's files."""
+    """Every test of the model's files. What `renderer` raises is the fault of each test that calls it."""
     chat = "use a chat model, or add a chat_template.jinja"
-    yield tested("template", _template, folder, remedy=chat)
-    yield tested("tool calls", _tool_calls, folder, tool_call_parser, remedy=chat)
+    yield tested("template", _template, renderer, remedy=chat)
+    yield tested("tool calls", _tool_calls, renderer, tool_call_parser, remedy=chat)
     changes = "the template changes an unchanged conversation: report it with the model's name"
     yield tested("sampling", _sampling, folder, remedy=chat)
-    yield tested("empty hint", _empty_hint, folder, placement, remedy=changes)
+    yield tested("empty hint", _empty_hint, renderer, placement, remedy=changes)
     other = (
         "if this home was made with another model, name another --home; if a version is damaged, "
         "`afterwit rollback` returns to one before it"
     )
-    yield tested("tokenizer", _same_tokenizer, folder, versions, remedy=other)
+    yield tested("tokenizer", _same_tokenizer, folder, renderer, versions, remedy=other)
 
 
-def _template(folder: Path) -> str:
-    ids = Renderer.load(folder).prompt_ids(SAMPLE)
+def _template(renderer: Callable[[], Renderer]) -> str:
+    ids = renderer().prompt_ids(SAMPLE)
     return f"renders; a short conversation has {len(ids)} tokens"
 
 
-def _tool_calls(folder: Path, name: str) -> str:
+def _tool_calls(renderer: Callable[[], Renderer], name: str) -> str:
     """How calls are read. A model that makes none can be served and trained as any other."""
-    renderer = Renderer.load(folder, tool_call_parser=name)
-    if renderer.convention is NO_CALLS and name == AUTO:
-        return unknown_template(renderer.template_source)
+    template = renderer().template_source
+    convention = convention_of(template, name)
+    if convention is NO_CALLS and name == AUTO:
+        return unknown_template(template)
     how = "the chat template teaches" if name == AUTO else "gateway.tool_call_parser sets"
-    return f"are read as {how}: {renderer.convention.name}"
+    return f"are read as {how}: {convention.name}"
 
 
 def _sampling(folder: Path) -> str:
@@ -65,19 +70,18 @@ def _sampling(folder: Path) -> str:
     return f"{plain}; the model suggests {', '.join(own)}: send these, or set gateway.force_temperature"
 
 
-def _empty_hint(folder: Path, placement: Placement) -> str:
-    renderer = Renderer.load(folder)
-    plain = renderer.prompt_ids(SAMPLE)
-    empty, hinted = (renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT))
-    expect(renderer.prompt_ids(SAMPLE) == plain, "rendering twice gives different ids")
+def _empty_hint(renderer: Callable[[], Renderer], placement: Placement) -> str:
+    ids = renderer().prompt_ids
+    plain = ids(SAMPLE)
+    empty, hinted = (ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT))
+    expect(ids(SAMPLE) == plain, "rendering twice gives different ids")
     expect(empty == plain, "an empty hint changes the prompt's ids")
     expect(hinted != plain, "a hint leaves the prompt's ids as they were")
     return "leaves the prompt's ids as they are, and a real one does not"
 
 
-def _same_tokenizer(folder: Path, versions: Versions) -> str:
-    teacher = Renderer.load(folder).tokenizer_hash
+def _same_tokenizer(folder: Path, renderer: Callable[[], Renderer], versions: Versions) -> str:
+    teacher = renderer().tokenizer_hash
     newest = versions.weights(max((n for n in versions.numbers() if versions.has_weights(n)), default=0))
-    student = Renderer.load(newest).tokenizer_hash
-    expect(student == teacher, f"the tokenizer of {newest} is not the one of {folder}")
+    expect(tokenizer_hash(newest) == teacher, f"the tokenizer of {newest} is not the one of {folder}")
     return f"student and teacher share {teacher[:12]}"

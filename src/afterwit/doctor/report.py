@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -62,8 +63,8 @@ def findings_of(
     begin("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder, settings.versions)
     yield from check_versions(versions)
-    parser = settings.gateway.tool_call_parser
-    files = list(check_model(folder, versions, settings.judge.placement, parser))
+    parser, renderer = settings.gateway.tool_call_parser, cache(partial(Renderer.load, folder))
+    files = list(check_model(folder, renderer, versions, settings.judge.placement, parser))
     yield from files
     begin("testing the store and the judge")
     yield from check_store(settings, home, folder)
@@ -75,10 +76,11 @@ def findings_of(
     from afterwit.learning.policy import Policy
 
     begin("loading the model as the learner does")
-    renderer, trainer = Renderer.load(folder), build.trainer_of(settings, home, folder)
+    trainer = build.trainer_of(settings, home, folder)
     begin("testing the mathematics with the weights that are served")
-    yield from check_mathematics(trainer, renderer, settings.judge.placement)
+    yield from check_mathematics(trainer, renderer(), settings.judge.placement)
     trainer.drop()
     policy = Policy.load(versions, 0, settings.learner)
     begin("loading the model as the engine does, then testing what is sampled, and a change of weights")
-    yield from check_engine(build.engine_of(settings, folder), policy, renderer, folder, settings, progress)
+    engine = build.engine_of(settings, folder)
+    yield from check_engine(engine, policy, renderer(), folder, settings, progress)

@@ -279,7 +279,7 @@ class Runtime:
         renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
         versions = build.versions_of(home, folder, settings.versions)
         all_seen = await _follow(versions)
-        require(check_model(folder, versions, settings.judge.placement))
+        require(check_model(folder, lambda: renderer, versions, settings.judge.placement))
         store = build.store_of_model(settings, home, folder, bind=False)
         self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
+from afterwit.chat_format.families import AUTO
+from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.versions import Versions
 from afterwit.config import Settings
 from afterwit.doctor import machine
 from afterwit.doctor import model as files
+from afterwit.doctor.finding import Finding
 from afterwit.doctor.judge import judges
 from afterwit.doctor.report import QUICK, findings_of
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -21,6 +25,12 @@ from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.version import Origin, Probe, Version
 from tests.fakes.judge import FakeJudge, competent
 from tests.fakes.models import tiny_qwen3
+
+
+def checked(versions: Versions, tool_call_parser: str = AUTO) -> dict[str, Finding]:
+    load = cache(partial(Renderer.load, versions.base))
+    found = files.check_model(versions.base, load, versions, Placement.LAST_USER, tool_call_parser)
+    return {finding.name: finding for finding in found}
 
 
 def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -> None:
@@ -33,9 +43,9 @@ def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -
         version = Version(number=number, parent=parent, origin=origin, created=0.0, probe=probe)
         versions.write(version, lambda folder: shutil.copytree(base, folder, dirs_exist_ok=True) and None)
     (versions.place(2) / "model.safetensors").unlink()
-    assert all(finding.ok for finding in files.check_model(base, versions, Placement.LAST_USER))
+    assert all(finding.ok for finding in checked(versions).values())
     (versions.place(1) / "tokenizer.json").write_text("{")
-    (fault,) = [f for f in files.check_model(base, versions, Placement.LAST_USER) if not f.ok]
+    (fault,) = [finding for finding in checked(versions).values() if not finding.ok]
     assert "000001/tokenizer.json cannot be read" in fault.seen
     assert "afterwit rollback" in fault.remedy
 
@@ -76,12 +86,9 @@ def test_how_tool_calls_are_read_is_said_and_stops_nothing(
     base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
     if template is not None:
         (base / "chat_template.jinja").write_text(template)
-    versions = Versions(root=tmp_path / "versions", base=base)
-    found = {
-        finding.name: finding for finding in files.check_model(base, versions, Placement.LAST_USER, named)
-    }
-    assert found["tool calls"].ok
-    assert words in found["tool calls"].seen
+    found = checked(Versions(root=tmp_path / "versions", base=base), named)["tool calls"]
+    assert found.ok
+    assert words in found.seen
 
 
 def test_the_models_own_sampling_is_shown_next_to_what_a_request_without_one_gets(tmp_path: Path) -> None:
@@ -89,8 +96,7 @@ def test_the_models_own_sampling_is_shown_next_to_what_a_request_without_one_get
     versions = Versions(root=tmp_path / "versions", base=base)
 
     def seen() -> str:
-        found = files.check_model(base, versions, Placement.LAST_USER)
-        return next(finding.seen for finding in found if finding.name == "sampling")
+        return checked(versions)["sampling"].seen
 
     (base / "generation_config.json").write_text('{"eos_token_id": 2}')
     assert seen() == "a request without a temperature is answered at 1"
