@@ -46,6 +46,18 @@ def test_what_noise_hides_is_told_to_be_hidden_and_no_right_version_is_refused_f
     assert found.is_right
 
 
+@pytest.mark.parametrize("moved", [0.0, 0.01, 0.03, 0.1])
+def test_a_learner_that_rounds_too_gets_no_right_version_refused(moved: float) -> None:
+    """Both of the learner's readings have the engine's noise, so that s is drawn towards one half."""
+    random = Random(5)
+    for seed in range(300):
+        right, other, noise = answers(seed, moved=moved, noise=0.05)
+        read = [noisy(each, [random.gauss(0, 0.05) for _ in each]) for each in (right, other)]
+        assert share(noisy(right, noise), *read).is_right
+        if moved == 0.1:
+            assert not share(noisy(other, noise), *read).is_right
+
+
 def test_the_error_is_that_of_many_draws() -> None:
     """The spread of s over many draws of noise that grows with the move, against what one draw says."""
     right, other, _ = answers(7, moved=0.1, noise=0.0)
