@@ -156,13 +156,16 @@ class LiveSystem:
         """Wait until all turns so far are judged, trained and published; whether they are by `until`."""
         batch = self.settings.learner.batch
         while time.monotonic() < until:
-            states, versions = self.store(lambda store: (store.counts().states, store.versions()))
+            states, versions, stages = self.store(
+                lambda store: (store.counts().states, store.versions(), store.statuses())
+            )
             unjudged, judged = states.get(State.ANSWERED, 0), states.get(State.JUDGED, 0)
             newest = max((row.number for row in versions), default=0)
             if not unjudged and judged < batch and self.version() >= newest:
                 return True
             whole = sum(states.values())
-            step("judging and learning", whole - unjudged - judged, whole)
+            troubles = [f": {stage.name}: {stage.message}" for stage in stages if not stage.ok]
+            step("".join(["judging and learning", *troubles]), whole - unjudged - judged, whole)
             time.sleep(every_s)
         return False
 

@@ -53,11 +53,13 @@ def conclusion(played: Played, person: Person | None, learning: Learning) -> Con
     """Whether the model learned, with the reason. It did if the share of held-out questions rose by more than
     chance (95 %, Newcombe's interval of the difference)."""
     if person is None:
-        tried = "; ".join(f"{each.wants}: {each.told} of {each.of}" for each in played.lessons)
+        tried = "; ".join(
+            f"{each.wants}: {each.told} of {each.of}, without it {each.alone}" for each in played.lessons
+        )
         return Conclusion(
             False,
-            "It cannot be taught here: with the instruction in its prompt it keeps no preference more often"
-            f" than without ({tried}), so a hint teaches nothing. Choose a model that follows instructions.",
+            "It cannot be taught here: the instruction in its prompt makes no difference that could not be"
+            f" chance ({tried}), so a hint teaches nothing. Choose a model that follows instructions.",
         )
     first, last = played.points[0], played.points[-1]
     share = f"{last.kept / last.of:.2f} of held-out answers in place of {first.kept / first.of:.2f}"
