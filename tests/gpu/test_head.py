@@ -162,7 +162,7 @@ def test_memory_is_that_of_chunks_however_many_rows(cuda: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         fused_loss(
-            head, states_ND, live, EVERYTHING, gradients, base=Reference(head=head, states_ND=states_ND)
+            head, states_ND, live, EVERYTHING, gradients, reference=Reference(head=head, states_ND=states_ND)
         )
         peaks.append(torch.cuda.max_memory_allocated() - before)
     chunk_bytes = sizes_on(cuda).chunk * vocabulary * 4
