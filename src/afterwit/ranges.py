@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -51,9 +52,16 @@ def one_of(section: object, allowed: Iterable[str], name: str) -> None:
 
 def one_of_its_choices(section: object) -> None:
     """Each value whose type is a Literal is one of the literal's."""
-    for name, hint in get_type_hints(type(section)).items():
-        if get_origin(hint) is Literal:
-            one_of(section, get_args(hint), name)
+    kind: type = type(section)
+    for name, choices in _choices(kind).items():
+        one_of(section, choices, name)
+
+
+@cache
+def _choices(kind: type) -> dict[str, tuple[str, ...]]:
+    """Of each field whose type is a Literal. Reading them takes longer than building the settings."""
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
 
 
 def in_hours(hours: str | None, hour: int, minute: int) -> bool:
