@@ -54,7 +54,8 @@ def test_the_same_plan_gives_the_same_points() -> None:
 async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    chosen, world = BRIEF.chosen(), WORLDS["tools"]
+    short = replace(BRIEF, settings=("practice.updates=1", "practice.max_tokens=16"))
+    chosen, world = short.chosen(), WORLDS["tools"]
     async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
         one = await system.interact(1, "dev", Random(1))
         records = [system.store.turn(turn) for turn in one.turns]

@@ -121,6 +121,14 @@ NEW: Mapping[str, Callable[[Path], Place]] = {
 def store_in_memory() -> SqliteStore:
     """A store that nothing else sees."""
     path = Path(":memory:")
-    database = SqliteDatabase(connect(path, "OFF"), path)
-    migrate(database, MIGRATIONS)
-    return SqliteStore(database)
+    connection = connect(path, "OFF")
+    connection.deserialize(_empty_memory())
+    return SqliteStore(SqliteDatabase(connection, path))
+
+
+@cache
+def _empty_memory() -> bytes:
+    path = Path(":memory:")
+    connection = connect(path, "OFF")
+    migrate(SqliteDatabase(connection, path), MIGRATIONS)
+    return connection.serialize()

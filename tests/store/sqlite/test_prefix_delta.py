@@ -14,9 +14,8 @@ from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason
 from afterwit.store import Store
 from afterwit.store.rows import content_columns
-from afterwit.store.schema import MIGRATIONS
-from afterwit.store.sqlite import SqliteDatabase, SqliteStore, migrate
 from afterwit.turn import Conversation, Message, Turn
+from tests.store.databases import store_in_memory
 from tests.store.examples import PRAISED, add, add_judged
 
 WORDS = "The test fails because the fixture is opened twice. " * 20
@@ -36,14 +35,6 @@ def grown(turn: Turn | None, messages: int, name: str) -> dict[str, object]:
     return {"conversation": conversation, "prompt_ids": ids, "parent": None if turn is None else turn.id}
 
 
-def in_memory() -> SqliteStore:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.row_factory = sqlite3.Row
-    database = SqliteDatabase(connection, Path("memory"))
-    migrate(database, MIGRATIONS)
-    return SqliteStore(database)
-
-
 @given(
     steps=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6), st.booleans()), min_size=2, max_size=12),
     pruned_after=st.sets(st.integers(0, 11)),
@@ -54,7 +45,7 @@ def test_turns_of_any_tree_are_read_back_whole_whatever_is_removed(
     """Parents are of any age; some keep few of their messages; turns that ended are removed at any time."""
     turns: list[Turn] = []
     staying: dict[str, Turn] = {}
-    with closing(in_memory()) as store:
+    with closing(store_in_memory()) as store:
         for number, (back, messages, ends) in enumerate(steps):
             parent = turns[-1 - back] if back < len(turns) else None
             turn = add(
