@@ -91,5 +91,5 @@ async def until(look: Callable[[], Awaitable[T | None]], *, within_s: float = 50
     while time.monotonic() < deadline:
         if (found := await look()) is not None:
             return found
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
     raise AssertionError(f"nothing within {within_s} s")

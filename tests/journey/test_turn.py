@@ -76,7 +76,7 @@ async def practised(runtime: Runtime, turn: str) -> None:
 
     async def over() -> Lesson | None:
         (lesson,) = await runtime.store.call(lambda store: store.lessons()) or (None,)
-        done = lesson is not None and len(lesson.answers) >= 4
+        done = lesson is not None and len(lesson.answers) >= 2
         return lesson if done and all(each.state is not State.JUDGED for each in lesson.answers) else None
 
     lesson = await until(over)
@@ -102,7 +102,7 @@ async def test_what_an_adapter_learned_from_a_turn_and_in_practice_is_served_aft
 ) -> None:
     below = {
         "learner": {"teacher": "ema"},
-        "practice": {"enabled": True, "updates": 2, "max_tokens": 8},
+        "practice": {"enabled": True, "updates": 1, "max_tokens": 8},
     }
     await whole_loop(settings(below), model, tmp_path, weights="adapter_model.safetensors", then=practised)
     newest = Versions(root=tmp_path / "versions", base=model).newest()

@@ -18,7 +18,7 @@ from tests.fakes.judged_samples import a_sample
 from tests.learning.updates import quiet
 from tests.products import some
 
-SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512, keep_versions=5)
+SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512, keep_versions=5, packing="off")
 
 
 def learned(
