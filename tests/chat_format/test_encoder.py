@@ -274,3 +274,12 @@ def test_a_tokenizer_that_does_not_pass_the_check_reads_every_text_whole() -> No
     assert encoder.encode(text) == encoder.encode(text)
     assert len(tokenizer.read) == 2
     assert encoder._packed.bytes == 0
+
+
+def test_tokenizers_of_one_hash_are_checked_once() -> None:
+    first, again, other = (Watched(plain()) for _ in range(3))
+    for tokenizer, name in ((first, "one"), (again, "one"), (other, "another")):
+        assert Encoder(tokenizer, TEXTS, tokenizer_hash=name).cuts  # type: ignore[arg-type] # it delegates
+    assert first.read
+    assert not again.read
+    assert other.read == first.read

@@ -40,13 +40,21 @@ class Encoder:
     A text is cut into pieces, whose ids are cached by their text, whatever conversation they are in.
     """
 
-    def __init__(self, tokenizer: Tokenizer, texts: Collection[str], *, most_bytes: int = MOST_BYTES) -> None:
-        """`texts` contain the tokens that structure conversations: the chat templates."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        texts: Collection[str],
+        *,
+        tokenizer_hash: str = "",
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """`texts` contain the tokens that structure conversations: the chat templates. Tokenizers of one hash
+        are checked once in a process."""
         self._tokenizer = tokenizer
         control = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         self._literal = Literal(control)
         self._control = pattern_of(control)
-        self._pattern = pattern_of(cut_tokens(tokenizer, texts))
+        self._pattern = pattern_of(cut_tokens(tokenizer, texts, tokenizer_hash))
         self._packed = ByteCache(
             self._pack, most_bytes=most_bytes, size=lambda text, ids: getsizeof(text) + getsizeof(ids)
         )
@@ -153,7 +161,11 @@ FILLING = (
 # fmt: on
 
 
-def cut_tokens(tokenizer: Tokenizer, texts: Collection[str]) -> tuple[str, ...]:
+JOINS: dict[tuple[str, tuple[str, ...]], bool] = {}
+"""What `joins` found, by the tokenizer's hash and the tokens."""
+
+
+def cut_tokens(tokenizer: Tokenizer, texts: Collection[str], tokenizer_hash: str = "") -> tuple[str, ...]:
     """The added tokens in these texts before which any text may be cut.
 
     The first character of each is in no token further on: no other match can contain its start. Nor may a
@@ -168,7 +180,10 @@ def cut_tokens(tokenizer: Tokenizer, texts: Collection[str]) -> tuple[str, ...]:
     tokens = tuple(
         token for token in found if not token[0].isspace() and any(token in text for text in texts)
     )
-    return tokens if tokens and joins(tokenizer, tokens) else ()
+    known = tokenizer_hash, tokens
+    if tokens and (not tokenizer_hash or known not in JOINS):
+        JOINS[known] = joins(tokenizer, tokens)
+    return tokens if JOINS.get(known) else ()
 
 
 def joins(tokenizer: Tokenizer, tokens: Sequence[str]) -> bool:

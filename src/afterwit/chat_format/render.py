@@ -67,7 +67,8 @@ class Renderer:
         self._special_tokens = dict(special_tokens)
         sources = "\n".join(templates.values())
         named = [token for name, token in special_tokens.items() if name in sources]
-        self._encoder = Encoder(tokenizer, (sources, *named))
+        self.tokenizer_hash = _hash(tokenizer)
+        self._encoder = Encoder(tokenizer, (sources, *named), tokenizer_hash=self.tokenizer_hash)
         self.reads_only_what_is_new = self._encoder.cuts
         """The ids of a conversation's beginning are cached; False: each prompt is tokenised whole."""
         self._templates = {name: Template(source) for name, source in templates.items()}
@@ -83,7 +84,6 @@ class Renderer:
         self._longest_token = max(map(len, vocabulary))
         self.joins_bytes = isinstance(tokenizer.decoder, decoders.ByteLevel)
         """Whole characters have the same text alone as after other ids."""
-        self.tokenizer_hash = _hash(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}
         """Control tokens: id and text."""
