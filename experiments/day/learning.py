@@ -156,9 +156,9 @@ def _arrivals(day: Day) -> Iterator[float]:
 
 
 def _all_in_time(waiting: Sequence[tuple[float, int]], version: int, settings: LearnerSettings) -> bool:
-    """Whether none becomes too old if the oldest go first in the largest updates."""
-    size = largest_batch(settings)
+    """Whether none becomes too old if the oldest go first in the largest updates: each update's first is its
+    oldest."""
+    firsts = islice(waiting, 0, None, largest_batch(settings))
     return all(
-        version + place // size - sampled <= settings.max_staleness
-        for place, (_, sampled) in enumerate(waiting)
+        version + updates - sampled <= settings.max_staleness for updates, (_, sampled) in enumerate(firsts)
     )
