@@ -33,7 +33,8 @@ def trainer_in(
     folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32", **more: Any
 ) -> Trainer:
     """With full weights, unless told. Without packing: a model is tried for it each time it is loaded."""
-    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "max_tokens": 512, "packing": "off"}
+    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "max_tokens": 512}
+    plain |= {"packing": "off", "measure_effects": False}
     settings = LearnerSettings(**{"dtype": dtype, "lora_rank": 0} | plain | more)
     trainer = Trainer(Versions(root=folder, base=base), renderer, settings=settings, objective=OBJECTIVE)
     trainer.begin(now=1.0)

@@ -43,6 +43,7 @@ SETTINGS = LearnerSettings(
     max_tokens=512,
     threads=1,
     packing="off",  # a model is tried for it at each start; `test_packing` has its updates
+    measure_effects=False,  # `test_effect` and `test_ranks` have them
     mismatch_alarm=100.0,  # the samples' log-probs are random
 )
 OBJECTIVE = ObjectiveSettings()

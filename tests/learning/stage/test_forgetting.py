@@ -314,6 +314,7 @@ def practised(place: Place, samples: Samples) -> None:
 def test_an_update_of_practice_alone_goes_as_far_as_its_lesson_has_left_to_teach(
     place: Place, samples: Samples
 ) -> None:
+    place = place.but(measure_effects=True)
     learned(place, samples, (0, 2))
     rate, shares = place.settings.rate, []
     (first,) = (version.recipe for version in place.versions.all()[1:])

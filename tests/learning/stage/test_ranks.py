@@ -34,7 +34,7 @@ def busy(place: Place, **way: object) -> Place:
     """Everything that reads the past, in passes of unequal number: three turns make one pass, or one each."""
     objective = ObjectiveSettings(baseline="running", beta=0.1, entropy_coef=0.01)
     settings = {"dtype": "float64", "epochs": 2, "replay": 1, "micro_batch_tokens": 200} | way
-    return replace(place.but(**settings), objective=objective)
+    return replace(place.but(measure_effects=True, **settings), objective=objective)
 
 
 def apart(one: Place, other: Place, number: int) -> float:

@@ -25,7 +25,7 @@ def sharded(place: Place, **settings: object) -> Place:
     """Two epochs in passes of unequal number, with reference KL, and the running mean of rewards."""
     objective = ObjectiveSettings(baseline="running", beta=0.1, entropy_coef=0.01)
     chosen = {"dtype": "float64", "epochs": 2, "micro_batch_tokens": 200, "lora_rank": 0, "shards": 2}
-    return replace(place.but(**chosen | settings), objective=objective)
+    return replace(place.but(measure_effects=True, **chosen | settings), objective=objective)
 
 
 def weights(place: Place, number: int) -> dict[str, torch.Tensor]:
