@@ -13,7 +13,7 @@ from tests.gateway.serving import Serving, serving
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("model"))
+    return tiny_qwen3(tmp_path_factory.mktemp("model"), num_hidden_layers=1)
 
 
 @pytest.fixture(scope="session")
