@@ -54,11 +54,12 @@ def test_the_same_plan_gives_the_same_points() -> None:
 async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    short = replace(BRIEF, settings=("practice.updates=1", "practice.max_tokens=16"))
+    short = replace(BRIEF, settings=("practice.updates=1", "practice.synthetic=0"))
     chosen, world = short.chosen(), WORLDS["tools"]
     async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
         one = await system.interact(1, "dev", Random(1))
         records = [system.store.turn(turn) for turn in one.turns]
+        assert system.updates > 0
     assert {record.state for record in records} <= {State.TRAINED, State.JUDGED, State.SKIPPED}
     assert [record.turn.parent for record in records] == [None, *one.turns[:-1]]
     last = records[-1].next_state

@@ -102,7 +102,7 @@ async def test_what_an_adapter_learned_from_a_turn_and_in_practice_is_served_aft
 ) -> None:
     below = {
         "learner": {"teacher": "ema"},
-        "practice": {"enabled": True, "updates": 1, "max_tokens": 8},
+        "practice": {"enabled": True, "updates": 1, "max_tokens": 8, "synthetic": 0.0},
     }
     await whole_loop(settings(below), model, tmp_path, weights="adapter_model.safetensors", then=practised)
     newest = Versions(root=tmp_path / "versions", base=model).newest()
