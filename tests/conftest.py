@@ -69,19 +69,23 @@ class SignOfLife:
                 self._reporter.write(f" ({now - self._last:.0f} s without a result) ", flush=True)
 
 
+LARGE = ("torch", "transformers", "botocore", "matplotlib")
+"""Libraries, and their hundreds of loggers."""
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Modules and tests stay to the end: no garbage collection looks at them, now or later. Nor does pytest
-    look at the loggers of two libraries, as it would six times around each test."""
+    look at the loggers of large libraries, as it would six times around each test."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
-        gc.set_threshold(10_000)  # an update makes 700 objects at each of its steps
+        gc.set_threshold(10_000)  # by itself it collects after every 700 objects
         loggers = logging.root.manager.loggerDict
-        for name in [name for name in loggers if name.startswith(("torch", "transformers"))]:
+        for name in [name for name in loggers if name.startswith(LARGE)]:
             logging.getLogger(name).propagate = True
             del loggers[name]
 

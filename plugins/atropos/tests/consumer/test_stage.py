@@ -36,6 +36,7 @@ SETTINGS = LearnerSettings(
     threads=1,
     keep_versions=2,
     packing="off",  # a model is tried for it at each start
+    measure_effects=False,
 )
 OBJECTIVE = ObjectiveSettings(baseline="group")
 
