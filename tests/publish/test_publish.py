@@ -77,6 +77,8 @@ class MemoryCheckpoints:
         return self.versions.get(number)
 
     def weights(self, number: int) -> Path:
+        if number in self.gone:
+            raise SettingError(f"the weights of version {number} are not there")
         return Path(str(number))
 
     def verify(self, number: int) -> None:
@@ -239,7 +241,8 @@ async def test_what_a_version_took_back_is_not_served_if_its_weights_are_gone(la
     house = House()
     house.checkpoints.put(version(1), version(2), replace(version(3), **later))
     house.checkpoints.gone = {3}
-    assert not await house.publisher.step()
+    with pytest.raises(VersionDamaged, match="version 3 is not served, an older one is: the weights"):
+        await house.publisher.step()
     assert house.engine.version == 0
 
 
@@ -268,6 +271,15 @@ async def test_a_store_that_lags_behind_the_manifest_is_told_later() -> None:
     await house.publisher.step()
     assert house.recorded == [1]
     assert house.engine.tried == [1]
+
+
+async def test_an_older_version_is_served_for_one_whose_weights_are_gone_and_the_health_tells() -> None:
+    house = House()
+    house.checkpoints.put(version(1), version(2))
+    house.checkpoints.gone = {2}
+    with pytest.raises(VersionDamaged, match="version 2 is not served, an older one is: the weights"):
+        await house.publisher.step()
+    assert house.engine.version == 1
 
 
 def test_versions_without_weights_are_no_candidates() -> None:

@@ -154,10 +154,10 @@ class Publisher:
     async def _publish(self, version: Version) -> None:
         checkpoints, number = self._checkpoints, version.number
         unserved = f"version {number} is not served, an older one is"
-        folder = await asyncio.to_thread(checkpoints.weights, number)
         try:  # before the engine loads them: damaged files must not be blamed on the model
+            folder = await asyncio.to_thread(checkpoints.weights, number)
             await asyncio.to_thread(checkpoints.verify, number)
-        except VersionDamaged as error:
+        except (SettingError, VersionDamaged) as error:
             raise VersionDamaged(f"{unserved}: {error}") from error
         # weights that could be served by mistake
         served = self._engine.live(self._adapter)
@@ -216,15 +216,16 @@ async def record_served(store: AsyncStore, versions: Versions, number: int) -> N
 def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> Iterator[Version]:
     """Versions above the served one that may be served instead, newest first.
 
+    The newest is one even if its weights are gone, so that this is told.
     None from before a version that forgets a session: it may contain that session. For the same reason none
     from before a manifest that cannot be read: VersionDamaged then.
     """
-    excluded = set(refused)
-    for number in reversed(checkpoints.numbers()):
+    excluded, numbers = set(refused), checkpoints.numbers()
+    for number in reversed(numbers):
         if number <= served or (version := checkpoints.get(number)) is None:
             return
         excluded.update(version.reverts)
-        if number not in excluded and checkpoints.has_weights(number):
+        if number not in excluded and (number == numbers[-1] or checkpoints.has_weights(number)):
             yield version
         if version.forgets:
             return
