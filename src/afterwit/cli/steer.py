@@ -10,6 +10,7 @@ import typer
 from afterwit.cli.help import Command, Group
 from afterwit.cli.look import ALL
 from afterwit.cli.options import Config, Home, Json, SessionNamed, choice, loaded, store_of
+from afterwit.errors import AfterwitError
 
 if TYPE_CHECKING:
     from afterwit.store import Store
@@ -152,7 +153,11 @@ def rollback(
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     with store_of(home) as store:
         made = roll_back(versions.of(adapter), version, now=time.time())
-        store.commit_version(made, now=time.time())
+        try:
+            store.commit_version(made, now=time.time())
+        except AfterwitError as error:
+            done = f"version {made.number} has the weights of version {version}; `serve` records it"
+            raise type(error)(f"{done}, for the store could not: {error}") from error
     taken = ", ".join(map(str, made.reverts)) or "none"
     whose = "" if made.adapter == SHARED else f" of {made.adapter}"
     print(f"version {made.number}{whose} has the weights of version {version}; updates taken back: {taken}")

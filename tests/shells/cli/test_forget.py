@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +161,19 @@ def test_a_rollback_of_the_base_says_whose(people: Path, model: Path) -> None:
     assert versions_of(people, model).of("key:bob").newest() == 2
     status = run.invoke(app, ["status", "--home", str(people)]).stdout
     assert "2 personal adapters have been trained" in status
+
+
+def test_a_rollback_that_the_store_cannot_record_says_what_is_done_already(lived: Path, model: Path) -> None:
+    with closing(sqlite3.connect(lived / "store.db")) as database:
+        database.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON versions BEGIN SELECT RAISE(FAIL, 'no room'); END"
+        )
+    found = run.invoke(app, ["rollback", "0", "--home", str(lived)])
+    assert str(found.exception).startswith(
+        "version 2 has the weights of version 0; `serve` records it, for the store could not: "
+    )
+    assert "no room" in str(found.exception)
+    assert versions_of(lived, model).newest() == 2
 
 
 def test_a_session_or_an_adapter_is_named_and_not_both(people: Path) -> None:
