@@ -12,6 +12,7 @@ from afterwit import build
 from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning, NotRepeatable, SettingError
 from afterwit.home.model import model_folder
+from afterwit.learning.claims import STAGE
 from afterwit.lifecycle import Reason
 from afterwit.practice.table import order_unlearning
 from afterwit.printing.terminal import Working, working
@@ -94,11 +95,14 @@ def _forgotten(
                     _left(store, sessions)
                     return "; ".join(sentences) or f"{named} forgotten"
             except AlreadyRunning:
-                line.step("waiting for the learner that runs")
                 while _left(store, sessions):
+                    faults = [
+                        f": {each.message}" for each in store.statuses() if each.name == STAGE and not each.ok
+                    ]
+                    line.step("".join(["waiting for the running learner", *faults]))
                     _show(store, line)
                     time.sleep(POLL_S)
-                return f"{named} forgotten; the learner that runs has seen to it"
+                return f"{named} forgotten by the running learner"
 
 
 def _show(store: Store, line: Working) -> bool:

@@ -97,7 +97,7 @@ def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
         store.forget("talk", now=1.0)
         store.close()
         waiting.join()
-    assert "session talk is forgotten; the learner that runs has seen to it" in said[0]
+    assert "session talk is forgotten by the running learner" in said[0]
 
 
 def test_what_cannot_be_run_again_is_said_with_the_way_out(lived: Path, model: Path) -> None:
