@@ -40,7 +40,8 @@ RATE = SETTINGS.rate
 
 def home(folder: Path, base: Path, turns: list[JudgedTurn]) -> Place:
     folder.mkdir()
-    place = replace(Place(home=folder, base=base).but(micro_batch_tokens=60), objective=OBJECTIVE)
+    place = Place(home=folder, base=base).but(micro_batch_tokens=60, measure_effects=True)
+    place = replace(place, objective=OBJECTIVE)
     fill(place, turns)
     return place
 
