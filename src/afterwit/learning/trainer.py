@@ -36,7 +36,7 @@ from afterwit.promotion.suite import ItemRead, SuiteItem, Suspect
 from afterwit.turn import SHARED
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Probe, Recipe, SuiteResult, Version
-from afterwit.weights.weights import read_config
+from afterwit.weights.weights import read_config, return_freed
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
@@ -216,6 +216,8 @@ class Trainer:
         except BaseException:
             self.drop()
             raise
+        finally:
+            return_freed()
         progress(Phase.WRITTEN)
         return written
 

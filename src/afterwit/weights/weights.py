@@ -10,6 +10,7 @@ Axes: B rows of a batch, N tokens, R the rank, I and O a layer's inputs and outp
 from __future__ import annotations
 
 import copy
+import ctypes
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,6 +87,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors in a file, by name. Raises SafetensorError and OSError."""
     found: dict[str, Tensor] = load(path.read_bytes())
     return found
+
+
+def return_freed() -> None:
+    """Return freed memory to the system. Tensors of many sizes leave holes, which glibc would keep."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def own_code(folder: Path) -> str | None:

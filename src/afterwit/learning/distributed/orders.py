@@ -21,6 +21,7 @@ from afterwit.learning.policy import FrozenModels, Policy, Trained
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.promotion.suite import SuiteItem
+from afterwit.weights.weights import return_freed
 
 if TYPE_CHECKING:
     from afterwit.learning.distributed.group import Group
@@ -125,6 +126,7 @@ def _loaded(
 def run_update(at: Follower, *, settings: LearnerSettings, **batch: Any) -> None:
     own = at.own(settings)
     update(at.held(), at.frozen.under(own), settings=own, progress=at.watch, ranks=at.ranks, **batch)
+    return_freed()
 
 
 def read_items(at: Follower, *, items: Sequence[SuiteItem], settings: LearnerSettings) -> None:

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
+from afterwit.learning.batch import Behaviour, Item
+from afterwit.learning.passes import Row
+from afterwit.learning.settings import LearnerSettings
+from afterwit.learning.trainer import Trainer
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.weights.weights import return_freed
+from tests.learning.updates import quiet
+
+MIB = 2**20
+KEPT_MIB = 8
+"""About half of the least that glibc kept of these updates by itself."""
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def turns_of(tokens: int, *, count: int = 8) -> list[Item]:
+    """Turns of different lengths, as those of people are."""
+    return [
+        Item(
+            turn=f"{number} of {tokens}",
+            behaviour=Behaviour(forced=(False,) * 8, logprobs=(-1.0,) * 8),
+            student=Row(prompt=(1,) * (tokens - 37 * number), response=(2,) * 8),
+            teachers=(),
+            hints=(),
+            reward=1.0,
+            staleness=0,
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"),
+    reason="only glibc keeps freed memory until it is asked",
+)
+def test_an_update_leaves_the_memory_of_its_passes_to_others(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    settings = LearnerSettings(device="cpu", lr=1e-3, packing="off")
+    trainer = Trainer(
+        Versions(root=tmp_path, base=base), renderer, settings=settings, objective=ObjectiveSettings()
+    )
+    trainer.begin(now=1.0)
+    trainer.train(turns_of(400), [], now=1.0, progress=quiet)
+    return_freed()
+    before = resident_mib()
+    trainer.train(turns_of(1500), [], now=2.0, progress=quiet)
+    assert resident_mib() - before < KEPT_MIB
