@@ -279,6 +279,8 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
     if isinstance(value, Mapping) and key in value:
         path, value = [*path, key], value[key]
     name, where = ".".join(path), _place(path, sources)
+    if fault["type"] in ("dataclass_type", "model_attributes_type"):
+        message = f"it is a section: write [{name}], and below it each setting as name = value"
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         has = {kind: [field.name for field in dataclasses.fields(KINDS[kind].settings)] for kind in KINDS}
         if kinds := [kind for kind in KINDS if path[0] == "engine" and path[-1] in has[kind]]:

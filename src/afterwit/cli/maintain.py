@@ -32,6 +32,8 @@ store_app = typer.Typer(
 )
 
 SHOWN = 20
+HEAD = 1024
+"""Bytes of a file that show whether it is text."""
 WRITING = "writing rows"
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""
@@ -240,6 +242,8 @@ def import_(
         raise SettingError(f"{file} cannot be read: {error.strerror}") from error
     with ExitStack() as stack:
         lines = stack.enter_context(source)
+        if b"\0" in lines.peek(HEAD)[:HEAD]:
+            raise SettingError(f"{file} is no text in UTF-8: if it is packed, unpack it first")
         folder = home_of(home)
         there = store_exists(store_url(folder, section_of_home(folder, "store").store.url))
         store = stack.enter_context(store_of(home, make=not dry_run)) if there or not dry_run else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -77,3 +78,14 @@ def test_the_command_names_bad_lines_and_imports_the_rest(
     with pytest.raises(SystemExit):
         main(["turns", "--home", str(home)])
     assert "imported" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"{}", mtime=0), "{}".encode("utf-16")])
+def test_a_packed_file_is_told_from_bad_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bytes
+) -> None:
+    file = tmp_path / "chats.jsonl.gz"
+    file.write_bytes(packed)
+    with pytest.raises(SystemExit):
+        main(["import", str(file), "--home", str(tmp_path / "home")])
+    assert "chats.jsonl.gz is no text in UTF-8: if it is packed, unpack it first" in capsys.readouterr().err

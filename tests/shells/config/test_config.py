@@ -41,6 +41,14 @@ def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:
         load(home=home, environment={})
 
 
+@pytest.mark.parametrize("line", ["learner = 1", 'engine = "vllm"', "practice = []"])
+def test_a_section_that_is_written_as_a_setting_is_told_so(home: Path, line: str) -> None:
+    (home / "config.toml").write_text(line)
+    name = line.split()[0]
+    with pytest.raises(SettingError, match=rf"toml, line 1: it is a section: write \[{name}\], and below it"):
+        load(home=home, environment={})
+
+
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
