@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from afterwit.importing.importing import Recording, steps_of
@@ -63,3 +65,27 @@ def test_an_imported_turn_is_judged_and_ends_because_it_was_not_sampled() -> Non
 def test_a_recording_names_only_responses(responses: tuple[int, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Recording(messages=MESSAGES, responses=responses)
+
+
+class CountedMessage(Message):
+    """How often a message is written out."""
+
+    written = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        CountedMessage.written += 1
+        return super().to_dict()
+
+
+def test_a_message_is_written_out_once_however_many_responses_follow_it() -> None:
+    messages = [CountedMessage(role=role, content="Go on.") for role in ("user", "assistant")] * 50
+    recording = Recording(messages=tuple(messages), responses=tuple(range(1, 100, 2)))
+    steps_of(recording, now=0.0)
+    assert CountedMessage.written < 2 * len(messages)
+
+
+def test_the_ids_of_earlier_imports_stay_the_same() -> None:
+    assert [turn.id for turn, _ in steps_of(RECORDING, now=0.0)] == [
+        "3z9hzhevkfte6nqqthmcg7fmda",
+        "725fsvpke0g07gtbmy2wqr27m4",
+    ]

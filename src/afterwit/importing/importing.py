@@ -11,16 +11,17 @@ import hashlib
 import json
 import re
 import sys
+from bisect import bisect_left
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import starmap, takewhile
 from typing import Any, NamedTuple
 
 import orjson
 
 from afterwit.binding.client_text import without_named_blocks
-from afterwit.binding.request import ClientSession, read_request
+from afterwit.binding.request import ClientSession, IncomingRequest, read_request
 from afterwit.dialects.chat import as_function, parse_messages
 from afterwit.dialects.fields import as_object, as_text, parse_tools, text, wrong_value
 from afterwit.dialects.request import RequestLimits
@@ -77,10 +78,11 @@ def import_lines(
         done.conversations += 1
         done.turns += len(new)
         done.known += len(steps) - len(new)
-        if store is not None and not dry_run:
+        if store is not None and not dry_run and new:
+            whole = _whole(found, new[0][0])
             with store.transaction():
                 for turn, followed in new:
-                    _add(store, turn, followed, judge=judge, now=now())
+                    _add(store, turn, followed, whole, judge=judge, now=now())
     return done
 
 
@@ -104,10 +106,26 @@ def _is_known(store: Store | None, turn: str) -> bool:
         return False
 
 
-def _add(store: Store, turn: RecordedTurn, followed: tuple[Message, ...], *, judge: bool, now: float) -> None:
-    client, said = ClientSession(), turn.conversation
-    request = read_request(turn=turn.id, scope=turn.scope, conversation=said, client=client, streamed=False)
-    full_hash, full_depth = request.full(turn.message)
+def _whole(recording: Recording, turn: RecordedTurn) -> IncomingRequest:
+    """The conversation as one request of the turn's scope, which each of its turns is a beginning of."""
+    said = Conversation(messages=recording.messages, tools=recording.tools)
+    client = ClientSession()
+    return read_request(turn=turn.id, scope=turn.scope, conversation=said, client=client, streamed=False)
+
+
+def _add(
+    store: Store,
+    turn: RecordedTurn,
+    followed: tuple[Message, ...],
+    whole: IncomingRequest,
+    *,
+    judge: bool,
+    now: float,
+) -> None:
+    at = len(turn.conversation.messages)
+    depth, full_depth = (
+        bisect_left(whole.segments, end, key=lambda segment: segment.message) for end in (at, at + 1)
+    )
     reason = None if judge else Reason.NOT_SAMPLED_HERE
     if not followed:
         reason = Reason.NO_NEXT_STATE
@@ -115,9 +133,9 @@ def _add(store: Store, turn: RecordedTurn, followed: tuple[Message, ...], *, jud
         reason = Reason.EMPTY_RESPONSE
     store.add_turn(
         turn,
-        prompt_hash=request.prompt_hash,
-        full_hash=full_hash,
-        depth=request.depth,
+        prompt_hash=whole.fingerprints[depth],
+        full_hash=whole.fingerprints[full_depth],
+        depth=depth,
         full_depth=full_depth,
         delivered=True,
         reason=reason,
@@ -169,7 +187,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
 
     Empty lines are left out.
     """
-    chains: dict[str, list[_Step]] = {}
+    chains: dict[str, tuple[_Step, dict[int, Message]]] = {}  # the last step, and all responses
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -179,20 +197,21 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
                 yield _conversation(data)
                 continue
             session, step = as_text(data["session_id"], "session_id"), _step(data)
-            chain = chains.get(session)
-            if chain is not None and _continues(step, chain[-1]):
-                chain.append(step)
+            chain, at = chains.get(session), len(step.before)
+            if chain is not None and _continues(step, chain[0]):
+                chain[1][at] = step.response
+                chains[session] = step, chain[1]
                 continue
-            chains[session] = [step]
+            chains[session] = step, {at: step.response}
             if chain is not None:
-                yield _recording(chain)
+                yield _recording(*chain)
         except orjson.JSONDecodeError as error:
             yield BadLine(number=number, reason=f"not valid JSON: {error}")
         except RequestError as error:
             yield BadLine(number=number, reason=error.message)
         except ValueError as error:
             yield BadLine(number=number, reason=str(error))
-    yield from map(_recording, chains.values())
+    yield from starmap(_recording, chains.values())
 
 
 def _conversation(data: Any) -> Recording:
@@ -234,12 +253,12 @@ def _continues(step: _Step, earlier: _Step) -> bool:
     return repeats and step.before[at].role == "assistant"
 
 
-def _recording(chain: Sequence[_Step]) -> Recording:
+def _recording(last: _Step, responses: Mapping[int, Message]) -> Recording:
     """The last step has all messages; each earlier response replaces its echo there."""
-    messages = [*chain[-1].before, chain[-1].response, *chain[-1].next_state]
-    for step in chain:
-        messages[len(step.before)] = step.response
-    return Recording(messages=tuple(messages), responses=tuple(len(step.before) for step in chain))
+    messages = [*last.before, last.response, *last.next_state]
+    for at, response in responses.items():
+        messages[at] = response
+    return Recording(messages=tuple(messages), responses=tuple(responses))
 
 
 def steps_of(recording: Recording, *, now: float) -> list[tuple[RecordedTurn, tuple[Message, ...]]]:
@@ -247,12 +266,16 @@ def steps_of(recording: Recording, *, now: float) -> list[tuple[RecordedTurn, tu
     nothing followed. Equal recordings always have equal ids."""
     steps = list[tuple[RecordedTurn, tuple[Message, ...]]]()
     parent: RecordedTurn | None = None
+    written = [_json(message.to_dict()) for message in recording.messages]
+    tools = _json([dict(tool) for tool in recording.tools])
+    begun, begins, hashed = hashlib.sha256(), "[[", 0  # the list of all before a response, read once
     for at in recording.responses:
-        before, response = recording.messages[:at], recording.messages[at]
-        reaction = following(recording.messages, at)
-        said = [[message.to_dict() for message in part] for part in (before, (response,), reaction)]
-        packed = json.dumps([*said, [dict(tool) for tool in recording.tools]], sort_keys=True).encode()
-        id = digest_id(hashlib.sha256(packed).digest()[:16])
+        response, reaction = recording.messages[at], following(recording.messages, at)
+        begun.update((begins + ", ".join(written[hashed:at])).encode())
+        begins, hashed, digest = ", ", at, begun.copy()
+        followed = _json([message.to_dict() for message in reaction])
+        digest.update(f"], [{written[at]}], {followed}, {tools}]".encode())
+        id = digest_id(digest.digest()[:16])
         parent = RecordedTurn(
             id=id,
             scope=SCOPE,
@@ -261,7 +284,7 @@ def steps_of(recording: Recording, *, now: float) -> list[tuple[RecordedTurn, tu
             kind=Kind.MAIN,
             created=now,
             model=recording.model,
-            conversation=Conversation(messages=before, tools=recording.tools),
+            conversation=Conversation(messages=recording.messages[:at], tools=recording.tools),
             message=response,
             finish=Finish.TOOL_CALLS if response.tool_calls else Finish.STOP,
         )
@@ -269,10 +292,15 @@ def steps_of(recording: Recording, *, now: float) -> list[tuple[RecordedTurn, tu
     return steps
 
 
+def _json(data: Any) -> str:
+    return json.dumps(data, sort_keys=True)
+
+
 def following(messages: Sequence[Message], at: int) -> tuple[Message, ...]:
     """The messages of people and tools after index `at`, up to the assistant's next one.
 
     If there are none, the system's, as results of tools.
     """
-    after = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
+    rest = map(messages.__getitem__, range(at + 1, len(messages)))
+    after = tuple(takewhile(lambda message: message.role != "assistant", rest))
     return tuple(message for message in after if message.role in ("user", "tool")) or observed(after)

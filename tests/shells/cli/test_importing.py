@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from afterwit.binding.request import ClientSession, _hash, read_request
 from afterwit.cli.app import main
 from afterwit.importing.importing import import_lines
 from afterwit.lifecycle import Reason, State
@@ -55,6 +58,39 @@ def test_without_a_judge_turns_end_at_once_and_keep_what_was_said_next() -> None
     asked, _ = store.turns()
     assert (asked.state, asked.reason) == (State.SKIPPED, Reason.NOT_SAMPLED_HERE)
     assert asked.next_state is not None
+
+
+def hashed(responses: int) -> int:
+    """How many fingerprints the import of a conversation computes."""
+    line, calls = json.dumps({"messages": CONVERSATION["messages"][:2] * responses}).encode(), 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code is _hash.__code__
+
+    store = store_in_memory()
+    sys.setprofile(count)
+    try:
+        imported(store, [line])
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_each_message_of_a_conversation_is_hashed_once() -> None:
+    assert 40 <= hashed(20) <= 60
+
+
+def test_an_imported_turn_is_found_by_the_request_that_it_answered() -> None:
+    store = store_in_memory()
+    imported(store)
+    for record in store.turns():
+        turn, client = record.turn, ClientSession()
+        request = read_request(
+            turn="t", scope=turn.scope, conversation=turn.conversation, client=client, streamed=False
+        )
+        found = store.candidates(turn.scope, [request.full(turn.message)[0]], [])
+        assert turn.id in [each.turn for each in found]
 
 
 def test_the_command_names_bad_lines_and_imports_the_rest(
