@@ -20,7 +20,7 @@ from afterwit.errors import SettingError
 from afterwit.gguf.family import config_of, divisors_of, fields_of, turned, turned_back
 from afterwit.gguf.file import Head, is_gguf, read_head
 from afterwit.gguf.read import write_folder
-from afterwit.gguf.vocabulary import RULES, tokenizer_of
+from afterwit.gguf.vocabulary import RULES, _unions, tokenizer_of
 from afterwit.gguf.write import write_model
 from tests.fakes.models import save_random, tiny_llama, tiny_qwen3, tiny_starcoder2
 
@@ -232,6 +232,22 @@ def test_pieces_merge_the_best_score_first_and_bytes_are_the_rest(head: Head) ->
     assert tokenizer.decode(tokenizer.encode("ab éa").ids) == "ab éa"
     bare = pieces(head, add_space_prefix=False, add_bos_token=False)
     assert bare.encode("ab</s>ab").tokens == ["ab", "</s>", "ab"]
+
+
+class Divided(str):
+    """A text that counts the parts that are taken of it."""
+
+    taken = 0
+
+    def __getitem__(self, part: Any) -> str:
+        Divided.taken += 1
+        return super().__getitem__(part)
+
+
+def test_a_long_piece_is_divided_only_where_a_piece_may_end() -> None:
+    long = Divided("ab" * 5_000)
+    assert not list(_unions({long: 0, "a": 1, "ba": 2}))
+    assert Divided.taken <= 4
 
 
 UNREAD = "name the model's Hugging Face folder or hub id"

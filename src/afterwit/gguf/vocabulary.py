@@ -7,6 +7,7 @@ llama.cpp: `src/llama-vocab.cpp`, from which the table below is taken.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,8 +224,10 @@ def _over_pieces(head: Head, ids: Mapping[str, int], kinds: Sequence[int]) -> di
 
 
 def _unions(pieces: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Only parts as long as some piece are tried: a piece of any length costs few of them."""
+    lengths = sorted(set(map(len, pieces)))
     for piece in pieces:
-        for at in range(1, len(piece)):
+        for at in lengths[: bisect_left(lengths, len(piece))]:
             if (left := piece[:at]) in pieces and (right := piece[at:]) in pieces:
                 yield left, right
 
