@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from afterwit.lifecycle import Reason
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.version import Origin, Version
 from tests.fakes.judged_samples import a_sample
-from tests.fakes.models import tiny_llama
+from tests.fakes.models import tiny_llama, tiny_qwen3
 from tests.learning.updates import furthest, quiet, weights
 
 OBJECTIVE = ObjectiveSettings(baseline="running", beta=0.1)
@@ -238,6 +239,13 @@ def test_a_folder_without_a_model_is_said_in_one_sentence(tmp_path: Path) -> Non
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     with pytest.raises(SettingError, match="transformers cannot load"):
         load_model(tmp_path, dtype=torch.float32, device=CPU)
+
+
+def test_weights_of_another_shape_are_named_with_what_to_do(tmp_path: Path) -> None:
+    config = tiny_qwen3(tmp_path / "model") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"intermediate_size": 24}))
+    with pytest.raises(SettingError, match=r"not those of .*mlp.down_proj.*: download it again"):
+        load_model(config.parent, dtype=torch.float32, device=CPU)
 
 
 @pytest.mark.parametrize("name", ["gpu", "warp:9"])

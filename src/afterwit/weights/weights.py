@@ -65,6 +65,7 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below
         )
     except UnpicklingError as error:
         raise SettingError(
@@ -75,7 +76,9 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         raise SettingError(own_code(folder) or f"transformers cannot load {folder}: {error}") from error
     misfits = {kind: sorted(map(str, report[f"{kind}_keys"]))[:3] for kind in KINDS_OF_MISFIT}
     if wrong := "; ".join(f"{kind}: {names}" for kind, names in misfits.items() if names):
-        raise SettingError(f"The weights in {folder} are not those of its config.json ({wrong}).")
+        raise SettingError(
+            f"The weights in {folder} are not those of its config.json ({wrong}): download it again"
+        )
     loaded: PreTrainedModel = model
     for tensor in (*loaded.parameters(), *loaded.buffers()):
         if not tensor.untyped_storage().resizable():  # mapped from the file
