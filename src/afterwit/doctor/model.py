@@ -30,9 +30,11 @@ def check_model(
     placement: Placement,
     tool_call_parser: str = AUTO,
 ) -> Iterator[Finding]:
-    """Every test of the model's files. What `renderer` raises is the fault of each test that calls it."""
+    """Every test of the model's files; only the first if their template, which all need, does not render."""
     chat = "use a chat model, or add a chat_template.jinja"
-    yield tested("template", _template, renderer, remedy=chat)
+    yield (template := tested("template", _template, renderer, remedy=chat))
+    if not template.ok:
+        return
     yield tested("tool calls", _tool_calls, renderer, tool_call_parser, remedy=chat)
     changes = "the template changes an unchanged conversation: report it with the model's name"
     yield tested("sampling", _sampling, folder, remedy=chat)

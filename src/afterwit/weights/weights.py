@@ -72,7 +72,9 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             f"transformers cannot load {folder}: its weights are a pickle of more than tensors, which is "
             "not run; take them as *.safetensors"
         ) from error
-    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
+    except SafetensorError as error:
+        raise SettingError(f"The weights in {folder} are cut short ({error}): download it again") from error
+    except (ValueError, OSError, KeyError, RuntimeError) as error:
         raise SettingError(own_code(folder) or f"transformers cannot load {folder}: {error}") from error
     misfits = {kind: sorted(map(str, report[f"{kind}_keys"]))[:3] for kind in KINDS_OF_MISFIT}
     if wrong := "; ".join(f"{kind}: {names}" for kind, names in misfits.items() if names):

@@ -50,6 +50,14 @@ def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -
     assert "afterwit rollback" in fault.remedy
 
 
+def test_a_model_without_a_template_is_told_once(tmp_path: Path) -> None:
+    base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
+    (base / "chat_template.jinja").unlink()
+    (fault,) = checked(Versions(root=tmp_path / "versions", base=base)).values()
+    assert "chat template" in fault.seen
+    assert fault.remedy == "use a chat model, or add a chat_template.jinja"
+
+
 def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None:
     base, said, order = tiny_qwen3(tmp_path / "base", num_hidden_layers=1), list[str](), list[str]()
     settings = Settings(model=str(base))
