@@ -62,7 +62,7 @@ def table() -> str:
     ]
     for name, config in CONFIGS.items():
         shape = ModelShape.of(config)
-        learner = sum(learner_memory(shape, LEARNER, tokens=LEARNER.micro_batch_tokens).values()) / 1e9
+        learner = sum(learner_memory(shape, LEARNER, tokens=LEARNER.pass_tokens).values()) / 1e9
         engine = sum(server_memory(shape, LEARNER.dtype, tokens=CONTEXT).values()) / 1e9
         lines.append(
             f"| {name} | {shape.weights / 1e9:.1f} G | {shape.adapter(LEARNER.lora_rank) / 1e6:.0f} M | "

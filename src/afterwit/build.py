@@ -291,12 +291,19 @@ def trainer_of(
     `ranks` are the learner's processes; None: there is one. `kind` replaces the learner's own trainer.
     """
     from afterwit.chat_format.render import Renderer
+    from afterwit.learning.models import device_of
     from afterwit.learning.passes import ALONE
     from afterwit.learning.trainer import Trainer
+    from afterwit.planning.gpus import memory_here
+    from afterwit.planning.memory import fitting
+    from afterwit.weights.weights import read_config
 
     versions, renderer = versions_of(home, folder, settings.versions), Renderer.load(folder)
+    learner = learner_settings(settings.learner, home, folder)
+    if device_of(learner.device).type == "cpu":
+        learner = fitting(read_config(folder).get_text_config().to_dict(), learner, memory_here())
     more: dict[str, Any] = {
-        "settings": learner_settings(settings.learner, home, folder),
+        "settings": learner,
         "objective": settings.objective,
         "placement": settings.judge.placement,
         "teacher": teacher_server(settings, folder),

@@ -119,7 +119,7 @@ MEANT: dict[str, dict[str, dict[str, Any]]] = {
         "learner.processes": {},
     },
     "TP": {"engine.url": {}},
-    "MAX_TOKENS_PER_GPU": {"learner.micro_batch_tokens": {"": 4096}},
+    "MAX_TOKENS_PER_GPU": {"learner.micro_batch_tokens": {"": None}},
 }
 """Of each row that states a value: the settings it names, and their values in recipes, "" without one."""
 

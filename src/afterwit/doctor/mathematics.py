@@ -102,7 +102,7 @@ class _Paths:
     def _sampled(self, model: object, rows: Sequence[Row]) -> list[Tensor]:
         """log-probs [T] of the rows' responses, in passes as an update cuts them."""
         packing = Packing.of(self._settings, model)
-        stream = stream_logits(model, rows, self._settings.micro_batch_tokens, packing)
+        stream = stream_logits(model, rows, self._settings.pass_tokens, packing)
         return [
             torch.log_softmax(logits_TV.double().cpu(), -1)
             .gather(-1, torch.tensor(row.response)[:, None])

@@ -264,7 +264,7 @@ def item_reads(
     """Each item under the policy, at temperature 1, in one pass."""
     rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]
     mine = ranks.share([len(row) for row in rows])
-    packing, limit = Packing.of(settings, policy.model), settings.micro_batch_tokens
+    packing, limit = Packing.of(settings, policy.model), settings.pass_tokens
     outputs = streamed(stream_logits, policy.model, [rows[index] for index in mine], limit, packing, ranks)
     found = ranks.gathered(
         {index: _read(rows[index].response, each) for index, each in zip(mine, outputs, strict=True)}

@@ -260,7 +260,7 @@ class Policy:
         if settings.checkpointing:
             recompute_activations(trained.model)
         elif settings.checkpointing is None and trained.model.supports_gradient_checkpointing:
-            recompute_activations(trained.model, above=settings.micro_batch_tokens)
+            recompute_activations(trained.model, above=settings.pass_tokens)
         head = head_of(trained.model) if fused else None
         if fused is None and settings.loss_backend == "fused":
             head = fused_head(trained.model)

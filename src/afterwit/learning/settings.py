@@ -37,6 +37,8 @@ def threads_for(cores: int, *, load: float, processes: int = 1) -> int:
     return max(1, min(cores // 2, cores - math.ceil(load)) // processes)
 
 
+PASS_TOKENS = 4096
+"""Of a pass, where memory allows it."""
 MOST_LR = 0.1
 """A step of AdamW moves each weight by about the rate: a larger one leaves nothing of any model."""
 
@@ -146,8 +148,9 @@ class LearnerSettings:
     """Share of the `ema` mean that an update keeps: 0.99 spans about 100 updates; 0: live, 1: base."""
     max_tokens: int = 32_768
     """Most tokens of prompt, hint and response of a turn that trains; bounds memory."""
-    micro_batch_tokens: int = 4096
-    """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result."""
+    micro_batch_tokens: int | None = None
+    """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result.
+    Unset: 4096, or as many as keep activations in a quarter of the memory of a machine without a GPU."""
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (sessions, hints, retries) run once, with the same result, if that
     saves a sixth and the model allows it. `off`: each row alone."""
@@ -262,6 +265,11 @@ class LearnerSettings:
     def settled(self, width: int) -> LearnerSettings:
         """With the step size for a model whose hidden states have this width, if none is given."""
         return self if self.lr is not None else replace(self, lr=rate_for(width, adapter=self.lora_rank > 0))
+
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens of one pass."""
+        return PASS_TOKENS if self.micro_batch_tokens is None else self.micro_batch_tokens
 
     @property
     def keeps_mean(self) -> bool:

@@ -173,7 +173,7 @@ def update_state(
     ranks: Ranks = ALONE,
 ) -> UpdateState:
     """The state before the first micro-batch."""
-    limit, teacher, server = settings.micro_batch_tokens, None, None
+    limit, teacher, server = settings.pass_tokens, None, None
     if objective.needs_teacher and any(item.teachers for item in items):
         server = frozen.served
         teacher = frozen.teacher(policy) if server is None else None

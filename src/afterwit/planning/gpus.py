@@ -77,7 +77,7 @@ def gpus_here(placement: PlacementSettings, environment: Mapping[str, str] = os.
     """This machine's GPUs, or its memory once for each part of the placement. SettingError without a GPU."""
     if placement.device == "cuda":
         return found_gpus(environment)
-    return (_memory(),) * placement.gpus
+    return (Gpu(name=CPU, size=memory_here()),) * placement.gpus
 
 
 def first_gpu() -> Gpu | None:
@@ -90,14 +90,15 @@ def first_gpu() -> Gpu | None:
     try:
         return found_gpus(os.environ)[0]
     except SettingError:
-        return _memory()
+        return Gpu(name=CPU, size=memory_here())
 
 
-def _memory() -> Gpu:
+def memory_here() -> int:
+    """Bytes of this machine's memory, or of its container's."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or no limit
         size = min(size, int(CONTAINER_LIMIT.read_text()))
-    return Gpu(name=CPU, size=size)
+    return size
 
 
 def named_gpus(memory: str, count: int) -> tuple[Gpu, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -114,6 +114,8 @@ SPARE = 1.2
 """A factor for CUDA and the allocator: assumed, not measured."""
 KEYS_VALUES = "keys and values"
 """The purpose, in `Memory`, of what an engine keeps of the tokens that it has read."""
+SHARE = 4
+"""A pass of the learner may keep activations in one part in so many of a machine's memory."""
 TOLERANCE = 0.02
 """The tolerated share by which the weights in the files may differ: norms and biases are not counted."""
 Memory = dict[str, int]
@@ -183,7 +185,7 @@ def _config_in(path: Path) -> dict[str, Any]:
 
 def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:
     """Tokens of the largest pass: the longest turn, and with packing the other rows of its pass."""
-    longest, others = min(settings.max_tokens, shape.context), settings.micro_batch_tokens
+    longest, others = min(settings.max_tokens, shape.context), settings.pass_tokens
     return longest + others if settings.packing == "auto" else max(longest, others)
 
 
@@ -254,9 +256,23 @@ def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> in
     recomputed = tokens * (width * shape.layers * shape.hidden + layer)
     if settings.checkpointing:
         return recomputed
-    if settings.checkpointing is None and tokens > settings.micro_batch_tokens:
-        return max(recomputed, settings.micro_batch_tokens * shape.layers * layer)
+    if settings.checkpointing is None and tokens > settings.pass_tokens:
+        return max(recomputed, settings.pass_tokens * shape.layers * layer)
     return tokens * shape.layers * layer
+
+
+def fitting(config: Mapping[str, Any], settings: LearnerSettings, memory: int) -> LearnerSettings:
+    """The settings with passes whose activations take at most a `SHARE` of `memory` bytes, unless the tokens
+    of a pass are given, or the model is one that is not counted."""
+    if settings.micro_batch_tokens is not None:
+        return settings
+    try:
+        shape = ModelShape.of(config)
+    except ValueError:
+        return settings
+    each = activations(shape, replace(settings, checkpointing=False), 1)
+    tokens = min(settings.pass_tokens, max(1, memory // SHARE // each))
+    return replace(settings, micro_batch_tokens=tokens)
 
 
 def server_memory(

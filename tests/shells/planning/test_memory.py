@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from afterwit.planning.memory import (
     ModelShape,
     activations,
     embedded_memory,
+    fitting,
     learner_memory,
     model_of,
     pass_tokens,
@@ -158,6 +160,17 @@ def test_a_pass_holds_the_longest_turn_and_under_packing_others_beside_it(shape:
     assert pass_tokens(shape, settings) == 1100
     assert pass_tokens(shape, LearnerSettings(packing="off", max_tokens=10**6)) == 4096
     assert pass_tokens(shape, LearnerSettings(max_tokens=10**6)) == shape.context + 4096
+
+
+def test_on_a_small_machine_a_pass_has_the_tokens_whose_activations_take_a_quarter(
+    folder: Path, shape: ModelShape
+) -> None:
+    config, settings = json.loads((folder / "config.json").read_text()), LearnerSettings()
+    each = activations(shape, settings, 1)
+    assert fitting(config, settings, 4000 * each).pass_tokens == 1000
+    assert fitting(config, settings, 10**6 * each).pass_tokens == settings.pass_tokens == 4096
+    assert fitting(config, LearnerSettings(micro_batch_tokens=5000), each).pass_tokens == 5000
+    assert fitting({**config, "num_experts": 8}, settings, each) == settings
 
 
 def test_a_server_over_two_cards_has_half_the_model_on_each(shape: ModelShape) -> None:

@@ -39,7 +39,7 @@ def epoch(
     longest = max(ranks.every(max(len(row) for _, row in rows)))
     loss = UpdateLoss(state, progress)
     with ranks.in_lockstep(), engine.train_mode():
-        found = engine.train_batch(batch_of(rows, max(longest, settings.micro_batch_tokens)), loss)
+        found = engine.train_batch(batch_of(rows, max(longest, settings.pass_tokens)), loss)
     terms, norm = ranks.totals(loss.terms), float(found["metrics"]["grad_norm"])
     require_finite(terms["loss"], norm, state.policy)
     progress(Phase.STEPPED)
