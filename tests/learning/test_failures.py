@@ -12,6 +12,10 @@ from afterwit.learning.stage import FailureKind, failure_kind
     ("error", "kind"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), FailureKind.MEMORY),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            FailureKind.MEMORY,
+        ),
         (MemoryError(), FailureKind.MEMORY),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),

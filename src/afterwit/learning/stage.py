@@ -14,6 +14,8 @@ from enum import Enum
 from functools import partial
 from shutil import disk_usage
 
+import torch
+
 from afterwit.checkpoints.manifest import lacks_space
 from afterwit.errors import (
     AfterwitError,
@@ -45,6 +47,9 @@ from afterwit.worker import described, frames
 
 MOST_UNHEEDED = 0.5
 """Share of an update's hints, which the teacher does not follow, that is reported."""
+LOST = (RankLost, torch.AcceleratorError)
+"""Errors that end this process, as if it had died: the next learner finds the turns that it held. After most
+of CUDA's own errors every later call of the process fails too."""
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +113,7 @@ class Learn:
         """`step`; a failure outside a batch (a locked store, a broken folder) is reported and tried again."""
         try:
             worked = self.step(stop, follow=follow)
-        except (Stopped, RankLost):
+        except (Stopped, *LOST):
             raise
         except Exception as error:  # the loop goes on and tries again
             if isinstance(error, VersionsUnavailable):
@@ -171,7 +176,7 @@ class Learn:
         except Stopped:
             self._claims.give_back(records)
             raise
-        except RankLost:  # as if this process had died: the next learner finds the turns that it held
+        except LOST:
             raise
         except VersionTaken as error:
             log.info("learn: %s: a rollback came first, and the turns train on top of it", error)
@@ -189,7 +194,7 @@ class Learn:
             replayed, _ = self._trainer.build(self._claims.samples(records))
             if replayed:
                 version = self._updated(records, [], replayed, gate, progress)
-        except (Stopped, RankLost):
+        except (Stopped, *LOST):
             raise
         except VersionTaken as error:
             log.info("learn: %s; the turns go to the version after it", error)
@@ -401,6 +406,7 @@ NO_MEMORY_WORDS = (
     "can't allocate memory",
     "cannot allocate memory",
     "not enough memory",
+    "status_alloc_failed",  # cuBLAS and cuDNN
     "failed to map segment",  # the dynamic linker, loading torch
 )
 

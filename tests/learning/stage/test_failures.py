@@ -84,6 +84,21 @@ def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
     assert trained(place)[1:] == [("turn0003", "turn0004")]
 
 
+def test_a_gpu_that_fails_ends_the_learner_and_the_next_one_trains_its_turns(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    fill(place, samples(0, 1, 2, 3))
+
+    def watch(phase: Phase) -> None:
+        if phase is Phase.SCORING:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    with place.store() as store, pytest.raises(torch.AcceleratorError):
+        place.learn(store, watch).run(lambda: False, follow=False)
+    place.drain()
+    assert trained(place) == [("turn0000", "turn0001", "turn0002", "turn0003")]
+
+
 def test_turns_wait_for_a_teacher_that_is_away_however_long_and_none_is_to_blame(
     place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
