@@ -17,6 +17,7 @@ from afterwit.learning.passes import probe
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.weights.weights import return_freed
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learning.updates import Given, items_of, policy_of, quiet, weights
@@ -112,3 +113,14 @@ def test_the_probe_of_a_device_passes_at_the_publisher(
     assert there.ids == here.ids
     apart = [abs(one - other) for one, other in zip(there.logprobs, here.logprobs, strict=True)]
     assert sum(apart) / len(apart) <= bound
+
+
+@pytest.mark.gpu
+def test_freed_memory_of_a_gpu_is_left_to_the_engine(cuda: torch.device) -> None:
+    return_freed()
+    before, size = torch.cuda.memory_reserved(), 2**28
+    freed = torch.empty(size, dtype=torch.uint8, device=cuda)
+    del freed
+    assert torch.cuda.memory_reserved() >= before + size
+    return_freed()
+    assert torch.cuda.memory_reserved() <= before

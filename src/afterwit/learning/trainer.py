@@ -146,8 +146,7 @@ class Trainer:
     def drop(self) -> None:
         """Forget the policy in memory: the version on disk counts."""
         self._policy = None
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        return_freed()
 
     def build(
         self, samples: Sequence[JudgedTurn], *, version: int | None = None

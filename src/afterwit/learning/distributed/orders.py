@@ -63,8 +63,7 @@ def follow(at: Follower, group: Group) -> None:
                 raise
             log.info("learn: rank %d: %s: the policy is loaded again", group.rank, error)
             at.policy = None
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            return_freed()
 
 
 def open_teacher(at: Follower) -> None:
