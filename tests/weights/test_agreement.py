@@ -58,6 +58,16 @@ def test_a_learner_that_rounds_too_gets_no_right_version_refused(moved: float) -
             assert not share(noisy(other, noise), *read).is_right
 
 
+def test_a_token_that_moves_far_more_than_the_rest_gives_no_certainty() -> None:
+    """It decides s alone, and leaves the slope no residual by which its noise would show."""
+    random = Random(1)
+    other = [-5.0] * TOKENS
+    right = [0.0, *(value + random.gauss(0, 0.01) for value in other[1:])]
+    found = share(noisy(right, [-3.0, *(random.gauss(0, 0.05) for _ in right[1:])]), right, other)
+    assert found.value == pytest.approx(0.4, abs=0.02)
+    assert found.is_right
+
+
 def test_the_error_is_that_of_many_draws() -> None:
     """The spread of s over many draws of noise that grows with the move, against what one draw says."""
     right, other, _ = answers(7, moved=0.1, noise=0.0)
@@ -83,6 +93,11 @@ def test_an_adapter_of_another_strength_is_not_the_right_one(times: float) -> No
 
 def test_of_weights_that_say_the_same_nothing_is_told() -> None:
     found = share([-1.0, -2.0], [-1.1, -2.1], [-1.1, -2.1])
+    assert (found.is_right, found.distinguishes) == (True, False)
+
+
+def test_of_weights_that_differ_at_one_token_alone_nothing_is_told() -> None:
+    found = share([-1.0, -2.0], [-1.0, -3.0], [-1.0, -2.0])
     assert (found.is_right, found.distinguishes) == (True, False)
 
 

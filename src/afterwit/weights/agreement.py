@@ -13,11 +13,12 @@ none. With the log-probs l of the right weights, r of others, and the answer e, 
 s = sum(d (e - r)) / sum(d^2),  d = l - r
 
 is 1 on average if the right weights answered, and 0 if the others did: the slope of a regression through the
-origin. Its standard error comes from the residuals, token by token (White 1980), so that a few tokens with
-large changes and large rounding do not feign certainty. Where l and r are rounded too, with variance v a
-token, d has noise as well and draws both averages together (attenuation; Fuller 1987, 1.1): over N tokens
-with S = sum(E[d]^2), the right weights give (S + N v) / (S + 2 N v), at least one half, and the others the
-rest up to 1. So only an answer below one half, or above one and a half, shows other weights.
+origin. Its standard error comes from what the slope of all other tokens leaves of each (HC3: MacKinnon and
+White 1985), so that a few tokens with large changes and large rounding do not feign certainty. Where l and r
+are rounded too, with variance v a token, d has noise as well and draws both averages together (attenuation;
+Fuller 1987, 1.1): over N tokens with S = sum(E[d]^2), the right weights give (S + N v) / (S + 2 N v), at
+least one half, and the others the rest up to 1. So only an answer below one half, or above one and a half,
+shows other weights.
 
 *Identity* shows that nothing changed where even direction is too weak, as with whole weights in half
 precision: one update changes a log-prob by a thousandth, rounding by fifty thousandths. The same weights give
@@ -93,14 +94,18 @@ class Share(NamedTuple):
 def share(answer: Sequence[float], right: Sequence[float], other: Sequence[float]) -> Share:
     """The answer's position between the log-probs of other weights (0) and of the right ones (1).
 
-    If both are equal, the error is infinite.
+    If both are equal, or differ at one token alone, the error is infinite.
     """
     way = [of_right - of_other for of_right, of_other in zip(right, other, strict=True)]
-    square = sum(step * step for step in way)
-    if square == 0.0:
+    squares = [step * step for step in way]
+    square = sum(squares)
+    if square == max(squares):
         return Share(1.0, math.inf)
     off = [said - of_right for said, of_right in zip(answer, right, strict=True)]
     slope = sum(step * each for step, each in zip(way, off, strict=True)) / square
-    rest = [each - slope * step for step, each in zip(way, off, strict=True)]
+    rest = [
+        (each - slope * step) * square / (square - own)
+        for step, each, own in zip(way, off, squares, strict=True)
+    ]
     error = math.sqrt(sum((step * each) ** 2 for step, each in zip(way, rest, strict=True))) / square
     return Share(1.0 + slope, error)
