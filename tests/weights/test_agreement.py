@@ -47,8 +47,8 @@ def test_what_noise_hides_is_told_to_be_hidden_and_no_right_version_is_refused_f
 
 
 @pytest.mark.parametrize("moved", [0.0, 0.01, 0.03, 0.1])
-def test_a_learner_that_rounds_too_gets_no_right_version_refused(moved: float) -> None:
-    """Both of the learner's readings have the engine's noise, so that s is drawn towards one half."""
+def test_weights_are_not_refused_where_what_they_are_compared_with_is_rounded_too(moved: float) -> None:
+    """As an engine's answers with its earlier ones: noise in all three draws s towards one half."""
     random = Random(5)
     for seed in range(300):
         right, other, noise = answers(seed, moved=moved, noise=0.05)
