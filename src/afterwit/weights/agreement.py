@@ -14,11 +14,7 @@ s = sum(d (e - r)) / sum(d^2),  d = l - r
 
 is 1 on average if the right weights answered, and 0 if the others did: the slope of a regression through the
 origin. Its standard error comes from what the slope of all other tokens leaves of each (HC3: MacKinnon and
-White 1985), so that a few tokens with large changes and large rounding do not feign certainty. Where l and r
-are rounded too, with variance v a token, d has noise as well and draws both averages together (attenuation;
-Fuller 1987, 1.1): over N tokens with S = sum(E[d]^2), the right weights give (S + N v) / (S + 2 N v), at
-least one half, and the others the rest up to 1. So only an answer below one half, or above one and a half,
-shows other weights.
+White 1985), so that a few tokens with large changes and large rounding do not feign certainty.
 
 *Identity* shows that nothing changed where even direction is too weak, as with whole weights in half
 precision: one update changes a log-prob by a thousandth, rounding by fifty thousandths. The same weights give
@@ -45,8 +41,8 @@ HALF_WAY = 0.5
 """Of the way from the others' weights to the right ones, or as far beyond."""
 
 SURE = 4.0
-"""Standard errors beyond half the way within which nothing is concluded: right weights are refused once in
-30,000 times."""
+"""Standard errors within which nothing is concluded. Normal noise refuses the right weights once in 30,000
+times."""
 
 
 def most(*dtypes: str) -> float:
@@ -88,7 +84,7 @@ class Share(NamedTuple):
     @property
     def is_right(self) -> bool:
         """Whether the right weights may have answered."""
-        return abs(1.0 - self.value) <= HALF_WAY + SURE * self.error
+        return abs(1.0 - self.value) <= max(HALF_WAY, SURE * self.error)
 
 
 def share(answer: Sequence[float], right: Sequence[float], other: Sequence[float]) -> Share:
@@ -99,7 +95,7 @@ def share(answer: Sequence[float], right: Sequence[float], other: Sequence[float
     way = [of_right - of_other for of_right, of_other in zip(right, other, strict=True)]
     squares = [step * step for step in way]
     square = sum(squares)
-    if square == max(squares):
+    if square == max(squares, default=0.0):
         return Share(1.0, math.inf)
     off = [said - of_right for said, of_right in zip(answer, right, strict=True)]
     slope = sum(step * each for step, each in zip(way, off, strict=True)) / square
