@@ -21,6 +21,8 @@ from afterwit.turn import Sampling
 VOCABULARY = 64
 POISON = 63
 """Reading this token raises, as a device out of memory does."""
+LOST = 61
+"""Reading this token loses the GPU."""
 NAN = 62
 """After this token the logits are not numbers."""
 BUDGET = PrefillBudget(chunk=256, per_step=32)
@@ -54,6 +56,8 @@ class Parrot(nn.Module):
         assert self.wait(), "the test never opened the gate"
         if (input_ids == POISON).any():
             raise RuntimeError("out of memory")
+        if (input_ids == LOST).any():
+            raise torch.AcceleratorError("CUDA error: unspecified launch failure")
         self.forwards.append((input_ids.shape[0], input_ids.shape[1]))
         logits_BQV = torch.zeros(*input_ids.shape, VOCABULARY)
         logits_BQV[..., self.word] = 50.0

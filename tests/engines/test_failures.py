@@ -11,7 +11,7 @@ import pytest
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate, Weights
 from afterwit.errors import EngineError, EngineUnavailable
-from tests.engines.parrot import NAN, POISON, Parrot, parrot_engine
+from tests.engines.parrot import LOST, NAN, POISON, Parrot, parrot_engine
 from tests.engines.talk import ask, say
 
 FOREVER = {"max_tokens": 3000}
@@ -73,6 +73,17 @@ async def test_only_the_request_that_the_model_fails_on_fails(token: int) -> Non
     assert isinstance(in_prompt, EngineError)
     assert isinstance(in_response, EngineError)
     assert len((await say(engine, ask([1], max_tokens=5))).ids) == 5
+    await engine.close()
+
+
+async def test_after_a_failed_gpu_no_request_is_taken_and_the_fault_says_what_to_do() -> None:
+    engine = parrot_engine()
+    assert engine.fault is None
+    with pytest.raises(EngineError, match="unspecified launch failure"):
+        await say(engine, ask([1, LOST]))
+    assert "restart it: CUDA error" in (engine.fault or "")
+    with pytest.raises(EngineUnavailable, match="the GPU failed, and this process can use it no more"):
+        await say(engine, ask([1]))
     await engine.close()
 
 

@@ -196,7 +196,9 @@ class EmbeddedEngine:
 
     @property
     def fault(self) -> str | None:
-        return None if self._open and self._worker.is_alive() else "The engine was closed."
+        if not (self._open and self._worker.is_alive()):
+            return "The engine was closed."
+        return next((each.fault for each in (*self.runners.values(), self._own) if each.fault), None)
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """One Step per token.

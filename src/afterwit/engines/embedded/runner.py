@@ -12,6 +12,7 @@ from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from afterwit.engines.embedded.cache import WORTH, Batch, PrefixCache, Row
@@ -144,6 +145,8 @@ class ModelRunner:
         self._decoding: list[ResponseSequence] = []
         """Row r of the batch belongs to the sequence at r."""
         self._batch = Batch(slots=slots, context_length=context_length)
+        self.fault: str | None = None
+        """Why nothing can be answered any more."""
 
     @property
     def running(self) -> list[ResponseSequence]:
@@ -212,7 +215,7 @@ class ModelRunner:
                 try:
                     self._start(sequence)
                 except Exception as error:  # no memory for a copy, for one
-                    self._deliver(sequence, _failure(error))
+                    self._deliver(sequence, self._failure(error))
         yields = any(not each.background for each in self._reading)
         yields = yields and all(each.background for each in self._decoding)
         if not yields or number % BACKGROUND_EVERY == 0:
@@ -313,7 +316,7 @@ class ModelRunner:
                 return
             (outcome,) = _outcomes(logits_1V, [sequence.draw()])
         except Exception as error:  # a model is foreign code and may raise anything
-            outcome = _failure(error)
+            outcome = self._failure(error)
         self._deliver(sequence, outcome)
 
     def _join(self, sequence: ResponseSequence) -> None:
@@ -339,8 +342,17 @@ class ModelRunner:
                 try:
                     found += self._decode_rows(row, [sequence])
                 except Exception as error:
-                    found.append((sequence, _failure(error)))
+                    found.append((sequence, self._failure(error)))
             return found
+
+    def _failure(self, error: Exception) -> EngineError:
+        if isinstance(error, torch.AcceleratorError):
+            self.fault = f"the GPU failed, and this process can use it no more, so restart it: {error}"
+        failure = EngineError(
+            f"The model could not go on with this response: {type(error).__name__}: {error}"
+        )
+        failure.__cause__ = error
+        return failure
 
     def _decode_rows(
         self, first: int, sequences: Sequence[ResponseSequence]
@@ -423,9 +435,3 @@ def _outcomes(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
         drawn if math.isfinite(drawn[1]) else EngineError("The model's logits are not finite.")
         for drawn in draw(logits_BV, draws)
     ]
-
-
-def _failure(error: Exception) -> EngineError:
-    failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
