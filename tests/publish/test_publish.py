@@ -383,6 +383,17 @@ async def test_an_engine_that_scores_short_prompts_is_probed_with_as_many_ids() 
         await house.publisher.step()
 
 
+def test_amplified_answers_that_overflow_are_left_out() -> None:
+    own = Probe(ids=(1, 2, 3), logprobs=(-1.0, -2.0), amplified=(-3.0, -9.0))
+    base = Probe(ids=(1, 2, 3), logprobs=(-1.1, -2.1), amplified=(-1.1, -2.1))
+    halves = ("float16", "float16")
+    nan = float("nan")
+    seen = compared(own, [-1.0, -2.0], [-3.0, nan], others={"the base": base}, earlier={}, dtypes=halves)
+    assert seen.shares == {}
+    seen = compared(own, [-1.0, -2.0], [-3.0, -9.0], others={"the base": base}, earlier={}, dtypes=halves)
+    assert seen.shares["the base"].value == pytest.approx(1.0)
+
+
 def test_an_engine_that_cannot_take_what_the_learner_writes_is_a_setting_error() -> None:
     whole, adapters = replace(CAPABILITIES, adapters=False), replace(CAPABILITIES, whole_weights=False)
     exact = ("float32", "float32")

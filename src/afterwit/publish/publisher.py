@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -282,8 +283,8 @@ def compared(
 ) -> Agreement:
     """The agreement of an engine's log-probs with a probe, both of `dtypes`.
 
-    `amplified` are the engine's with the adapter scaled by AMPLIFIED. ProbeMismatch with the reason if other
-    weights than the right ones answered, or not every id was scored.
+    `amplified` are the engine's with the adapter scaled by AMPLIFIED, left out if they overflow (float16).
+    ProbeMismatch with the reason if other weights than the right ones answered, or not every id was scored.
     """
     tokens = len(probe.logprobs)
     for answer in (logprobs, amplified if probe.amplified else logprobs, earlier.get(BASE, logprobs)):
@@ -301,7 +302,7 @@ def compared(
         )
     shares: dict[str, Share] = {}
     for name, other in others.items():
-        if probe.amplified and other.amplified:
+        if probe.amplified and other.amplified and all(map(math.isfinite, amplified)):
             found = shares[name] = share(amplified, probe.amplified, other.amplified)
         elif set(dtypes) <= set(EXACT):
             found = shares[name] = share(logprobs, probe.logprobs, other.logprobs)
