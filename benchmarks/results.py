@@ -19,8 +19,9 @@ LIBRARIES = ("torch", "transformers", "trl", "liger-kernel")
 
 
 def write(out: Path, found: Mapping[str, Sequence[Row]], asked: Asked) -> None:
-    """Rows of questions that are not among `found` stay in the file if this very commit found them."""
-    result = {"commit": _commit(), "machine": machine(), "asked": asdict(asked)}
+    """Rows of other questions stay in the file if this very commit found them, in however many runs."""
+    how = {name: value for name, value in asdict(asked).items() if name != "runs"}
+    result = {"commit": _commit(), "machine": machine(), "asked": how}
     kept = json.loads(out.read_text()) if out.exists() else {}
     same = all(kept.get(name) == value for name, value in result.items())
     questions = {name: [_plain(row) for row in rows] for name, rows in found.items()}
