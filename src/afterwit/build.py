@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -295,13 +295,15 @@ def trainer_of(
     from afterwit.learning.passes import ALONE
     from afterwit.learning.trainer import Trainer
     from afterwit.planning.gpus import memory_here
-    from afterwit.planning.memory import fitting
+    from afterwit.planning.memory import ModelShape, fitting
     from afterwit.weights.weights import read_config
 
     versions, renderer = versions_of(home, folder, settings.versions), Renderer.load(folder)
     learner = learner_settings(settings.learner, home, folder)
     if device_of(learner.device).type == "cpu":
-        learner = fitting(read_config(folder).get_text_config().to_dict(), learner, memory_here())
+        config = read_config(folder).get_text_config().to_dict()
+        with suppress(ValueError):  # the memory of a model with experts is not counted
+            learner = fitting(ModelShape.of(config), learner, memory_here())
     more: dict[str, Any] = {
         "settings": learner,
         "objective": settings.objective,

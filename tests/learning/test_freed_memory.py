@@ -45,7 +45,7 @@ def turns_of(tokens: int, *, count: int = 8) -> list[Item]:
 
 @pytest.mark.skipif(
     sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"),
-    reason="only glibc keeps freed memory until it is asked",
+    reason="only glibc has malloc_trim",
 )
 def test_an_update_leaves_the_memory_of_its_passes_to_others(
     base: Path, renderer: Renderer, tmp_path: Path

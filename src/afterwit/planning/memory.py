@@ -115,7 +115,7 @@ SPARE = 1.2
 KEYS_VALUES = "keys and values"
 """The purpose, in `Memory`, of what an engine keeps of the tokens that it has read."""
 SHARE = 4
-"""A pass of the learner may keep activations in one part in so many of a machine's memory."""
+"""The learner keeps a pass's activations in a quarter of the memory of a machine without a GPU."""
 TOLERANCE = 0.02
 """The tolerated share by which the weights in the files may differ: norms and biases are not counted."""
 Memory = dict[str, int]
@@ -183,7 +183,7 @@ def _config_in(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} cannot be read: {error}; {TAKES}") from error
 
 
-def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:
+def largest_pass(shape: ModelShape, settings: LearnerSettings) -> int:
     """Tokens of the largest pass: the longest turn, and with packing the other rows of its pass."""
     longest, others = min(settings.max_tokens, shape.context), settings.pass_tokens
     return longest + others if settings.packing == "auto" else max(longest, others)
@@ -261,14 +261,9 @@ def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> in
     return tokens * shape.layers * layer
 
 
-def fitting(config: Mapping[str, Any], settings: LearnerSettings, memory: int) -> LearnerSettings:
-    """The settings with passes whose activations take at most a `SHARE` of `memory` bytes, unless the tokens
-    of a pass are given, or the model is one that is not counted."""
+def fitting(shape: ModelShape, settings: LearnerSettings, memory: int) -> LearnerSettings:
+    """The settings with passes whose activations fit in a part of `memory` bytes, if they leave it open."""
     if settings.micro_batch_tokens is not None:
-        return settings
-    try:
-        shape = ModelShape.of(config)
-    except ValueError:
         return settings
     each = activations(shape, replace(settings, checkpointing=False), 1)
     tokens = min(settings.pass_tokens, max(1, memory // SHARE // each))

@@ -25,9 +25,10 @@ from afterwit.planning.memory import (
     ModelShape,
     activations,
     embedded_memory,
+    fitting,
+    largest_pass,
     learner_memory,
     model_of,
-    pass_tokens,
     server_memory,
 )
 
@@ -117,10 +118,12 @@ def parts_of(settings: Settings, models: Models, gpus: Sequence[Gpu]) -> Iterato
     if learner.enabled:
         teaches = objective.needs_teacher and learner.teacher == "base"
         refers = objective.beta > 0 and learner.reference == "base"
+        if first and first[0].name == CPU:
+            learner = fitting(shape, learner, first[0].size)
         memory = learner_memory(
             shape,
             learner,
-            tokens=pass_tokens(shape, learner),
+            tokens=largest_pass(shape, learner),
             holds_base=teaches or refers,
             others=[other.shape for other in models.others],
         )
@@ -207,7 +210,7 @@ def _overfull(
 
 
 def _remedy(settings: Settings, shape: ModelShape, here: Sequence[Part], *, spare: bool) -> str:
-    learner, tokens = settings.learner, pass_tokens(shape, settings.learner)
+    learner, tokens = settings.learner, largest_pass(shape, settings.learner)
     if here[0].gpus[0].name == CPU:
         return "lower placement.context or learner.max_tokens, or use more memory or fewer processes"
     if len(here) > 1 and spare:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -23,9 +22,9 @@ from afterwit.planning.memory import (
     activations,
     embedded_memory,
     fitting,
+    largest_pass,
     learner_memory,
     model_of,
-    pass_tokens,
     server_memory,
 )
 from afterwit.weights.weights import load_causal_lm
@@ -157,20 +156,17 @@ def test_checkpointing_keeps_one_layer_whole_and_the_inputs_of_the_others(shape:
 
 def test_a_pass_holds_the_longest_turn_and_under_packing_others_beside_it(shape: ModelShape) -> None:
     settings = LearnerSettings(max_tokens=1000, micro_batch_tokens=100)
-    assert pass_tokens(shape, settings) == 1100
-    assert pass_tokens(shape, LearnerSettings(packing="off", max_tokens=10**6)) == 4096
-    assert pass_tokens(shape, LearnerSettings(max_tokens=10**6)) == shape.context + 4096
+    assert largest_pass(shape, settings) == 1100
+    assert largest_pass(shape, LearnerSettings(packing="off", max_tokens=10**6)) == 4096
+    assert largest_pass(shape, LearnerSettings(max_tokens=10**6)) == shape.context + 4096
 
 
-def test_on_a_small_machine_a_pass_has_the_tokens_whose_activations_take_a_quarter(
-    folder: Path, shape: ModelShape
-) -> None:
-    config, settings = json.loads((folder / "config.json").read_text()), LearnerSettings()
+def test_on_a_small_machine_a_pass_has_the_tokens_whose_activations_take_a_quarter(shape: ModelShape) -> None:
+    settings = LearnerSettings()
     each = activations(shape, settings, 1)
-    assert fitting(config, settings, 4000 * each).pass_tokens == 1000
-    assert fitting(config, settings, 10**6 * each).pass_tokens == settings.pass_tokens == 4096
-    assert fitting(config, LearnerSettings(micro_batch_tokens=5000), each).pass_tokens == 5000
-    assert fitting({**config, "num_experts": 8}, settings, each) == settings
+    assert fitting(shape, settings, 4000 * each).pass_tokens == 1000
+    assert fitting(shape, settings, 10**6 * each).pass_tokens == settings.pass_tokens == 4096
+    assert fitting(shape, LearnerSettings(micro_batch_tokens=5000), each).pass_tokens == 5000
 
 
 def test_a_server_over_two_cards_has_half_the_model_on_each(shape: ModelShape) -> None:

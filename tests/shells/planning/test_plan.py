@@ -14,7 +14,7 @@ from afterwit.config import load
 from afterwit.errors import SettingError
 from afterwit.home.model import refuse_other_kinds
 from afterwit.planning.gpus import Gpu, found_gpus, gpus_here, listed_gpus, named_gpus
-from afterwit.planning.plan import models_of, plan
+from afterwit.planning.plan import models_of, parts_of, plan
 from afterwit.planning.report import report
 from docs.cards import CONFIGS
 
@@ -164,6 +164,7 @@ def test_the_embedded_engine_comes_behind_the_learners_gpus(model: Path) -> None
 
 def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_gpu(model: Path) -> None:
     pairs = (*SERVERS, *OTHER_JUDGE, "placement.device=cpu", "placement.policy=2", "placement.judge=1")
+    pairs += ("learner.micro_batch_tokens=4096",)  # on less memory a pass would be smaller
     settings = load(home=model, pairs=pairs, direct={"model": str(model)}, environment={})
     (memory, *_) = gpus = gpus_here(settings.placement)
     said = report(settings, model, gpus)
@@ -182,6 +183,18 @@ def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_gpu(m
     with pytest.raises(SettingError, match=r"this machine's memory of 0 GB does not hold .* fewer processes"):
         report(settings, model, tight)
     assert report(settings, model, (Gpu(name=memory.name, size=taken),) * 3)
+
+
+def test_without_a_gpu_the_learner_is_counted_with_the_passes_that_it_will_have(qwen: Path) -> None:
+    pairs = ("placement.device=cpu", "learner.checkpointing=false", "learner.max_tokens=1")
+    settings = load(home=qwen, pairs=pairs, direct={"model": str(qwen)}, environment={})
+
+    def of_a_pass(size: float) -> int:
+        parts = parts_of(settings, models_of(settings, qwen), (Gpu(name="", size=int(size)),))
+        (learner,) = [part for part in parts if part.name == "learner"]
+        return learner.memory["a pass or a step"]
+
+    assert of_a_pass(16e9) < of_a_pass(64e9) < of_a_pass(1e12) == of_a_pass(2e12)
 
 
 def test_sglang_on_the_cpu_and_an_engine_of_our_own_are_told_where_they_run(model: Path) -> None:
