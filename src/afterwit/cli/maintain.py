@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -236,21 +237,15 @@ def import_(
 
     if practise is not None and not judge:
         raise SettingError("--practise needs the judge, which reads what was corrected: leave out --no-judge")
-    try:
-        source, size = file.open("rb"), file.stat().st_size
-    except OSError as error:
-        raise SettingError(f"{file} cannot be read: {error.strerror}") from error
     with ExitStack() as stack:
-        lines = stack.enter_context(source)
-        if b"\0" in lines.peek(HEAD)[:HEAD]:
-            raise SettingError(f"{file} is no text in UTF-8: if it is packed, unpack it first")
+        lines = stack.enter_context(_text(file))
         folder = home_of(home)
         there = store_exists(store_url(folder, section_of_home(folder, "store").store.url))
         store = stack.enter_context(store_of(home, make=not dry_run)) if there or not dry_run else None
         if practise is not None and practise not in (names := _keys(store)):
             raise SettingError(f"--practise {practise}: there is no such key, but {', '.join(names)}")
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-        task = progress.add_task("importing", total=size)
+        task = progress.add_task("importing", total=file.stat().st_size)
         done = import_lines(
             counting(lines, lambda read: progress.advance(task, read)),
             store,
@@ -262,6 +257,20 @@ def import_(
     _print_imported(done, dry_run=dry_run)
     if done.bad:
         raise typer.Exit(1)
+
+
+def _text(file: Path) -> BufferedReader:
+    """The opened file. SettingError if it cannot be read, or is not text."""
+    from afterwit.errors import SettingError
+
+    try:
+        opened = file.open("rb")
+        if b"\0" not in opened.peek(HEAD)[:HEAD]:
+            return opened
+        opened.close()
+    except OSError as error:
+        raise SettingError(f"{file} cannot be read: {error.strerror}") from error
+    raise SettingError(f"{file} is not text in UTF-8: if it is packed, unpack it first")
 
 
 def _print_imported(done: Imported, *, dry_run: bool) -> None:

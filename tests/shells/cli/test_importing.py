@@ -124,4 +124,4 @@ def test_a_packed_file_is_told_from_bad_lines(
     file.write_bytes(packed)
     with pytest.raises(SystemExit):
         main(["import", str(file), "--home", str(tmp_path / "home")])
-    assert "chats.jsonl.gz is no text in UTF-8: if it is packed, unpack it first" in capsys.readouterr().err
+    assert "chats.jsonl.gz is not text in UTF-8: if it is packed, unpack it first" in capsys.readouterr().err
