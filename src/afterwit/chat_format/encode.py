@@ -162,7 +162,7 @@ FILLING = (
 
 
 JOINS: dict[tuple[str, tuple[str, ...]], bool] = {}
-"""What `joins` found, by the tokenizer's hash and the tokens."""
+"""Results of `joins`, by the tokenizer's hash and the tokens."""
 
 
 def cut_tokens(tokenizer: Tokenizer, texts: Collection[str], tokenizer_hash: str = "") -> tuple[str, ...]:

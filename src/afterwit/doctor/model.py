@@ -30,7 +30,7 @@ def check_model(
     placement: Placement,
     tool_call_parser: str = AUTO,
 ) -> Iterator[Finding]:
-    """Every test of the model's files; only the first if their template, which all need, does not render."""
+    """Every test of the model's files; only the first if their template does not render."""
     chat = "use a chat model, or add a chat_template.jinja"
     yield (template := tested("template", _template, renderer, remedy=chat))
     if not template.ok:

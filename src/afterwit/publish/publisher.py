@@ -217,9 +217,9 @@ async def record_served(store: AsyncStore, versions: Versions, number: int) -> N
 def candidates(checkpoints: Versions, served: int, refused: frozenset[int]) -> Iterator[Version]:
     """Versions above the served one that may be served instead, newest first.
 
-    The newest is one even if its weights are gone, so that this is told.
-    None from before a version that forgets a session: it may contain that session. For the same reason none
-    from before a manifest that cannot be read: VersionDamaged then.
+    The newest is among them even without its weights: serving it then fails with the reason. None from before
+    a version that forgets a session: it may contain that session. For the same reason none from before a
+    manifest that cannot be read: VersionDamaged then.
     """
     excluded, numbers = set(refused), checkpoints.numbers()
     for number in reversed(numbers):
