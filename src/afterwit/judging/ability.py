@@ -175,6 +175,11 @@ class Examiner:
         """The judge's fault, in sentences; None if it has none, or before the examination."""
         return None if self.known is None else self.known.fault(self.name)
 
+    @property
+    def examines(self) -> bool:
+        """Whether the examination is under way."""
+        return self._asking.locked()
+
     async def told(self) -> Ability:
         """Wait until the ability is known."""
         await self._told.wait()
@@ -187,10 +192,18 @@ class Examiner:
         Raises JudgeUnavailable or EngineUnavailable if the judge or the engine does not answer.
         """
         async with self._asking:
-            if self.known is None:
-                self.known = await self._kept() or await self._examined()
+            if not await self.is_known():
+                self.known = await self._examined()
                 self._told.set()
+            assert self.known is not None
             return self.known
+
+    async def is_known(self) -> bool:
+        """Whether the ability is known or stored, so that the judge need not be asked."""
+        if self.known is None and (kept := await self._kept()) is not None:
+            self.known = kept
+            self._told.set()
+        return self.known is not None
 
     async def read(self, text: str, subject: int = 0) -> Reading:
         """How a person's words are to be taken; with `subject` 1, what a tool returned.

@@ -14,7 +14,7 @@ from afterwit.binding.bind import with_assistant_summaries
 from afterwit.errors import AfterwitError, EngineUnavailable, JudgeUnavailable, StoreUnavailable
 from afterwit.judging.ability import Examiner
 from afterwit.judging.checks import MOST_INVALID, agreement
-from afterwit.judging.exam import ABLE
+from afterwit.judging.exam import ABLE, Ability
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
@@ -124,17 +124,22 @@ class Judge:
         """Judge the oldest answered turn; False if none waits.
 
         Raises if the judge or the store does not answer: the turn waits, and so do all others. Any other
-        failure is the turn's own: it is tried again later, and the next one is judged at once.
+        failure is the turn's own: it is tried again later, and the next one is judged at once. While the
+        judge is examined, minutes on a CPU, turns with a person's hint go on: they need no vote.
         """
-        if self._examiner is not None:
-            await self._examiner.ability()
-        owner, lease_s, now = self._owner, self._settings.lease_s, self._clock.now()
-        claimed = await self._store.call(
-            lambda store: store.claim(STAGE, owner=owner, limit=1, lease_s=lease_s, now=now)
-        )
-        if not claimed:
+        owner, lease_s = self._owner, self._settings.lease_s
+        examiner = self._examiner
+        record = None
+        if examiner is not None and not await examiner.is_known():
+            record = await self._claimed(taught=True)
+            if record is None and examiner.examines:
+                return False
+            if record is None:
+                await examiner.ability()
+        if record is None:
+            record = await self._claimed()
+        if record is None:
             return False
-        record = claimed[0]
 
         async def extend() -> None:
             now = self._clock.now()
@@ -163,6 +168,14 @@ class Judge:
             self._failed = 0
         return True
 
+    async def _claimed(self, *, taught: bool = False) -> Record | None:
+        """The oldest waiting turn, or the oldest that a person `taught`."""
+        owner, lease_s, now = self._owner, self._settings.lease_s, self._clock.now()
+        claimed = await self._store.call(
+            lambda store: store.claim(STAGE, owner=owner, limit=1, lease_s=lease_s, now=now, taught=taught)
+        )
+        return claimed[0] if claimed else None
+
     async def _settle(self, record: Record) -> None:
         session = record.turn.session
         side = await self._store.call(
@@ -188,15 +201,14 @@ class Judge:
                 verdict = replace(verdict, hints=(demonstration(good),))
         clean = tuple(hint for hint in verdict.hints if not self._redaction.found([hint]))
         verdict = replace(verdict, hints=clean)
-        if clean and self._trial is not None and await self._tells():
+        if clean and self._trial is not None and self._tells:
             verdict = await self._trial.tried(turn, verdict, self._verdicts.asked)
         await self._commit(turn, next_state, verdict)
         span("judge", turn.id, began, time.time(), reward=verdict.reward, hinted=bool(clean))
 
     async def _verdict(self, turn: RecordedTurn, next_state: NextState) -> Verdict:
         """By votes as far as the judge is able, else by evidence that needs none."""
-        ability = ABLE if self._examiner is None else await self._examiner.ability()
-        words = own_words(next_state)
+        ability, words = self._ability, own_words(next_state)
         if not ability.votes:
             judged = await asyncio.to_thread(case, turn, next_state)
             reading = UNREAD if self._examiner is None else await self._read(words, next_state)
@@ -222,10 +234,15 @@ class Judge:
         results = [each.content or "" for each in next_state.messages if each.role == "tool"]
         return await self._examiner.read(results[-1] if results else "", subject=1)
 
-    async def _tells(self) -> bool:
+    @property
+    def _ability(self) -> Ability:
+        """Of the judge: none before its examination, which only taught turns precede."""
+        return ABLE if self._examiner is None else self._examiner.known or Ability()
+
+    @property
+    def _tells(self) -> bool:
         """Whether the judge can be asked about hints. One that needs short prompts cannot tell."""
-        able = self._examiner is None or (await self._examiner.ability()).votes
-        return able and self._settings.prompts == "full"
+        return self._ability.votes and self._settings.prompts == "full"
 
     async def _commit(self, turn: RecordedTurn, next_state: NextState, verdict: Verdict) -> None:
         """Store the verdict. The turn goes on to the learner, or ends with the reason why it does not."""
@@ -238,7 +255,7 @@ class Judge:
             verdict.hints
             and (carried.opd or (carried.reason is Reason.NOT_SAMPLED_HERE and turn.teaches))
             and not set(flags) - {Flag.TOOL_WORDS}
-            and await self._tells()
+            and self._tells
             and await self._verdicts.harmful(turn.id, verdict.hints)
         ):
             flags = (*flags, Flag.HARMFUL)

@@ -166,7 +166,12 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
 
     async def print_progress() -> None:
         while not examined.done():
-            console.print("judge: turns wait for its test:", doing, soft_wrap=True, highlight=False)
+            console.print(
+                "judge: turns without a hint of yours wait for its test:",
+                doing,
+                soft_wrap=True,
+                highlight=False,
+            )
             await asyncio.wait({examined}, timeout=JUDGE_EVERY_S)
 
     examined = asyncio.create_task(runtime.examiner.told())

@@ -30,6 +30,8 @@ WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 
 FREE = "reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?"
 """Whether a turn that waits can be claimed."""
+TAUGHT = "seq IN (SELECT seq FROM feedback WHERE hint IS NOT NULL OR correction IS NOT NULL)"
+"""Whether a person said what the response should have been."""
 
 WAITING = f"""
     SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,
@@ -131,12 +133,15 @@ class Work(Reading, Orders):
         lease_s: float,
         now: float,
         only: Sequence[int] | None = None,
+        taught: bool = False,
     ) -> list[Record]:
         """Up to `limit` turns that wait for the stage, oldest first, held by `owner` for `lease_s` seconds.
 
-        No turn is ever held by two owners. With `only`, a list of `seq`, other turns are not considered.
+        No turn is ever held by two owners. With `only`, a list of `seq`, other turns are not considered; with
+        `taught`, those without a person's hint or correction.
         """
         among = "" if only is None else f" AND seq IN ({marks(len(only))})"
+        among += f" AND {TAUGHT}" if taught else ""
         which = f"state = ? AND {FREE}{among} ORDER BY seq LIMIT ?"
         values = (WAITS_IN[stage], now, now, *(only or ()), limit)
         with self._db.transaction():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -248,6 +249,35 @@ async def test_a_judge_that_is_away_is_not_unable(mute):
     assert await mute.judge.step()
     assert found.known is not None
     assert found.known.votes
+
+
+async def test_a_turn_that_a_person_taught_does_not_wait_for_the_examination(house):
+    asked, examined_now = asyncio.Event(), asyncio.Event()
+
+    class Slow(FakeJudge):
+        async def ask(self, messages: tuple[Message, ...], **how: Any) -> Answer:
+            asked.set()
+            await examined_now.wait()
+            return await super().ask(messages, **how)
+
+    house.client = Slow(competent)
+    house.judge = house.stage("judge-1")
+    found = examined(house)
+    await house.answered("voted", COMPLAINT)
+    waits = asyncio.create_task(house.judge.step())
+    await asyncio.wait_for(asked.wait(), 30)
+
+    await house.answered("taught")
+    await house.feedback("taught", Feedback(hint="Use at most ten words."))
+    assert await house.judge.step()
+    assert not await house.judge.step()
+    taught, voted = await house.record("taught"), await house.record("voted")
+    assert (taught.state, taught.verdict.hints) == (State.JUDGED, ("Use at most ten words.",))
+    assert (voted.state, found.known) == (State.ANSWERED, None)
+
+    examined_now.set()
+    assert await asyncio.wait_for(waits, 30)
+    assert (await house.record("voted")).verdict.source is Source.VOTES
 
 
 @pytest.mark.parametrize(
