@@ -22,7 +22,7 @@ ROW_INCHES = 0.23
 
 def draw(results: Sequence[RunResult], world: str, file: Path) -> None:
     """Each variant less what it is compared with: the mean, its 95 % interval, a small dot a seed."""
-    rows = _rows(by_name(results, world))
+    rows = rows_of(by_name(results, world))
     figure, axes = plt.subplots(
         1, 3, figsize=(11, 1.2 + ROW_INCHES * len(rows)), sharey=True, layout="constrained"
     )
@@ -48,7 +48,8 @@ class Row:
     against: Sequence[RunResult] = ()
 
 
-def _rows(runs: Mapping[str, Sequence[RunResult]]) -> list[Row]:
+def rows_of(runs: Mapping[str, Sequence[RunResult]]) -> list[Row]:
+    """Each factor's title, followed by its variants that were run."""
     rows: list[Row] = []
     for factor in there(runs):
         rows.append(Row(factor.title))

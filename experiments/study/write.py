@@ -1,7 +1,7 @@
 """`python -m experiments.study.write`: the documentation's tables and pictures from the finished runs.
 
-In ROOT, `docs/data/study.jsonl` makes the tables between the marks of `docs/study.md`,
-and `docs/data/live.jsonl` those of `docs/demo.md` and `README.md`.
+In ROOT, `docs/data/study.jsonl` makes the pictures of `docs/study.md`, and `docs/data/live.jsonl` the tables
+between the marks of `docs/demo.md` and `README.md`.
 """
 
 from __future__ import annotations
@@ -45,24 +45,18 @@ def main(root: Annotated[Path, typer.Option(help="The repository's folder.")] = 
 
 def written(root: Path) -> dict[str, str]:
     """Each page, by its path, with its tables as the runs have them."""
-    pages = {
-        name: (root / name).read_text(encoding="utf-8")
-        for name in ("docs/study.md", "docs/demo.md", "README.md")
-    }
-    for name, mark, block in _blocks(_study(root / "docs"), _live(root / "docs")):
+    pages = {name: (root / name).read_text(encoding="utf-8") for name in ("docs/demo.md", "README.md")}
+    for name, mark, block in _blocks(_live(root / "docs")):
         pages[name] = page.filled(pages[name], mark, block)
     return pages
 
 
-def _blocks(study: Sequence[RunResult], live: Sequence[LiveResult]) -> list[tuple[str, str, str]]:
+def _blocks(live: Sequence[LiveResult]) -> list[tuple[str, str, str]]:
     """Page, mark and block."""
     blocks = [("README.md", "live", tables.means(live))]
     for world in WORLDS:
         own = [result for result in live if result.world == world]
-        blocks.append(("docs/study.md", world, page.study(study, world)))
         blocks.append(("docs/demo.md", f"live, {world}", tables.by_seed(own)))
-        shown = page.curves(page.compared(study, COMPARED["recipes"], world))
-        blocks.append(("docs/study.md", f"recipes, {world}", shown))
     return blocks
 
 

@@ -103,26 +103,20 @@ def test_only_the_text_between_a_pages_marks_is_replaced() -> None:
         page.filled(text, "moon", "new\n")
 
 
-def test_a_row_has_both_spreads_and_the_paired_difference() -> None:
-    runs = [*_runs(OWN, [0.5, 0.6, 0.7, 0.8]), *_runs("k: 1", [0.3, 0.4, 0.5, 0.6])]
-    *_, own, head, row = page.study(runs, "tools").splitlines()
-    assert "0.65 (0.50-0.80)" in own
-    assert head.startswith("| **Ids kept per position, K**")
-    assert row.split(" | ")[:5] == ["| 1", *["0.45 (0.30-0.60)", "**-0.20 ± 0.00**"] * 2]
-
-
 def test_a_factor_is_compared_with_the_runs_it_names() -> None:
     runs = [
         *_runs(OWN, [0.5, 0.5]),
         *_runs("objective: top-K OPD", [0.7, 0.8]),
         *_runs("pace: batch 1, 4 epochs", [0.6, 0.7]),
     ]
-    table = page.study(runs, "tools").splitlines()
-    row = next(line for line in table if line.startswith("| batch 1, 4"))
-    assert row.split(" | ")[2] == row.split(" | ")[4] == "-0.10"
-    assert "(against *objective: top-K OPD*)" in table[table.index(row) - 1]
-    without = page.study([run for run in runs if run.name != "objective: top-K OPD"], "tools")
-    assert "batch 1, 4" not in without
+    (row,) = [row for row in rows(runs) if row.label == "batch 1, 4 epochs"]
+    assert {run.name for run in row.against} == {"objective: top-K OPD"}
+    without = rows([run for run in runs if run.name != "objective: top-K OPD"])
+    assert "batch 1, 4 epochs" not in [row.label for row in without]
+
+
+def rows(runs: Sequence[RunResult]) -> list[plot.Row]:
+    return plot.rows_of(page.by_name(runs, "tools"))
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
