@@ -6,6 +6,7 @@ docs/data/benchmarks.json; the page says of which commit they are.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.results import keep, read
 
 DOCS = Path(__file__).parent.parent / "docs"
 KEPT, PAGE, PICTURE = DOCS / "data" / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.svg"
+THROWN = re.compile(r"(\d+) of (\d+) runs thrown away(?:; )?")
 BEGIN, END = "<!-- measured: python -m benchmarks.page -->", "<!-- /measured -->"
 
 
@@ -39,10 +41,14 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
         f"{name} {machine[name]}" for name in ("torch", "transformers", "trl") if name in machine
     )
     yield f"{_commits(facts)}; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
+    shown = [row for row in rows if row.target is not None or row.peer]
+    thrown = [tuple(map(int, counts)) for row in shown for counts in THROWN.findall(row.note)]
+    worst, tried = max(thrown, key=lambda counts: counts[0] / counts[1])
+    yield f"Noisy runs were thrown away in {len(thrown)} of {len(shown)} rows, at most {worst} of {tried}."
     yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
-    yield "| row | what | median (min to max) | target | | floor or peer, and remarks |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    yield from (_line(row) for row in rows if row.target is not None or row.peer)
+    yield "| row | what | median (min to max) | target | remarks |"
+    yield "| --- | --- | --- | --- | --- |"
+    yield from map(_line, shown)
 
 
 def _commits(facts: Mapping[str, Any]) -> str:
@@ -65,10 +71,8 @@ def _line(row: Row) -> str:
         low, high = number(min(row.values)), number(max(row.values))
         figures = number(row.middle) + ("" if low == high else f" ({low} to {high})")
     target = "" if row.target is None else str(row.target)
-    verdict = "**MISS**" if row.verdict == "MISS" else row.verdict
-    peer = row.floor or row.peer
-    notes = "; ".join(note for note in ("" if peer in row.what else peer, row.remark) if note)
-    cells = (row.id, row.what, figures, target, verdict, notes)
+    target += ", **missed**" if row.verdict == "MISS" else ""
+    cells = (row.id, row.what, figures, target, THROWN.sub("", row.remark).strip("; "))
     return f"| {' | '.join(cells)} |"
 
 
