@@ -68,7 +68,7 @@ class VersionsSettings:
     endpoint: str | None = None
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """Every how many versions the optimiser's state goes to `url` too: with whole weights it is most of the
+    """The optimiser's state goes to `url` with every n-th version; with whole weights it is most of the
     bytes. A machine that starts from another version starts a new optimiser."""
 
     def __post_init__(self) -> None:

@@ -51,20 +51,20 @@ class LearnerSettings:
     """false: turns are recorded, judged and wait for `afterwit train`."""
     lr: float | None = None
     """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter (1.5e-4 at a hidden
-    width of 2560), a tenth of that for whole weights. Measured at 96 and 576; published for 4B to 8B are
+    width of 2560), a tenth of that for whole weights; measured at 96 and 576. Published for 4B to 8B:
     1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next to nothing."""
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or whole weights, for all keys. `per_key`: an
     adapter for each API key. `per_session_group`: one for each group of a key's sessions (header
     `X-Session-Group`); sessions without a group use the key's."""
     shared_keys: tuple[str, ...] = ()
-    """Keys that teach and use the shared adapter in place of their own."""
+    """Keys that teach and use the shared adapter instead of their own."""
     teaches: Literal["own", "both"] = "own"
-    """The adapters that learn from a key with its own adapter: `own`, or `both`: then the shared one
-    learns too, later and once, from replayed turns."""
+    """The adapters that learn from a key with its own: `own`, or `both`, where the shared one learns
+    later, from replayed turns."""
     lora_rank: int = 16
     """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
-    with their optimiser state and a second model as base."""
+    which needs their optimiser state and a second model as base."""
     lora_alpha: float = 32.0
     """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
@@ -73,53 +73,50 @@ class LearnerSettings:
     """AdamW's decay of the gradient's square: about 50 updates; as published."""
     adam_eps: float = 0.03
     """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
-    of weights. 0: 1e-8 for each weight, as published. Then the noise of a few turns moves a weight as far
-    as their signal: after 12 conversations without synthetic requests, success in the demo's tools was 0.77
-    in place of 0.91."""
+    of weights. 0: 1e-8 for each weight, as published; then the noise of a few turns moves a weight as far
+    as their signal."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
     """New judged turns that start an update. Published is 16, for many people; in one person's 50
-    conversations 16 had almost no effect, and 4 taught most of what the person wanted."""
+    conversations 16 had almost no effect."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`; a step from fewer is noisy."""
     max_wait_s: float = 1800.0
-    """Seconds that the oldest judged turn waits for a full batch: an evening's use trains the same
-    evening."""
+    """Seconds that the oldest judged turn waits for a full batch."""
     hours: str | None = None
-    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`; new
+    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`. New
     turns train at any hour. Unset: always."""
     turns_per_session_per_update: int = 1
     """Turns of one session that wait for each other, at most `max_wait_s`, to share an update and their
     prefix: less work, later learning. 1: no waiting."""
     batches_per_update: int = 4
-    """Most batches in an update when turns pile up (it takes a quarter of the queue), because each update
-    ages waiting turns by a version. 1: always `batch` turns."""
+    """Most batches in an update when turns pile up; it takes a quarter of the queue, because each update
+    ages waiting turns. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch; clipping acts from the second on. 1 as published."""
     practice_epochs: int = 3
-    """As `epochs`, over a batch of practised answers alone. With 1, most updates of a tiny model go no
-    tenth of the way to their teacher."""
+    """As `epochs`, over a batch of practised answers alone."""
     practice_step: float = 0.5
-    """Share of `lr` for each of these steps: whole ones cost the demo's tools 0.05 of success."""
+    """Share of `lr` for each of these steps."""
     max_move: float = 0.1
-    """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows: three steps
-    moved SmolLM2 by 0.46, beyond its teacher and into symbols. 0: none is left out."""
+    """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows: three
+    whole steps moved SmolLM2 by 0.46, beyond its teacher. 0: no bound."""
     replay: int = 4
     """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
-    of a preference to 0.22; with four it stayed. An update takes up to twice as long."""
+    of a preference to 0.22. An update takes up to twice as long."""
     max_staleness: int = 16
     """Age in versions at which a turn, by its oldest token, is skipped as too far off policy."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published. Off, replay in small
-    batches broke a tiny model within 500 interactions."""
+    batches broke a tiny model."""
     source_share: float = 0.25
     """Largest share of an update's new turns from one source (a key) if others wait; an equal part is
     always allowed. 1: no limit."""
     source_turns_a_day: int = 0
-    """New turns of one source that train within 24 hours; more wait. 0: no limit. Set one before strangers
+    """New turns of one source that train within 24 hours; more wait. 0: no limit. Set it before strangers
     get keys."""
     review: Review = Review.FLAGGED
     """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`."""
@@ -140,8 +137,8 @@ class LearnerSettings:
     """The weights near which `objective.beta` keeps the policy; as for `teacher`."""
     reference_reads_hints: bool = True
     """Whether the reference reads a turn's first hint; in an update with hints, turns without one then
-    carry no KL. Off, the KL takes back what hints taught: five updates of SmolLM2 took a preference from
-    0.40 to 0.34, in place of 0.67."""
+    carry no KL. Off, [the KL takes back what hints
+    taught](algorithm.md#the-reference-kl-and-the-entropy-termspy)."""
     reference_device: str | None = None
     """Device of another checkpoint as reference. Unset: `learner.device`."""
     ema_decay: float = 0.99
@@ -149,8 +146,9 @@ class LearnerSettings:
     max_tokens: int = 32_768
     """Most tokens of prompt, hint and response of a turn that trains; bounds memory."""
     micro_batch_tokens: int | None = None
-    """Tokens of one pass (packed: besides the longest row's). It changes memory and speed, not the result.
-    Unset: 4096, or as many as keep activations in a quarter of the memory of a machine without a GPU."""
+    """Tokens of one pass (packed: without the longest row's). It changes memory and speed, not the
+    result. Unset: 4096, or fewer if activations would take more than a quarter of the memory of a machine
+    without a GPU."""
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (sessions, hints, retries) run once, with the same result, if that
     saves a sixth and the model allows it. `off`: each row alone."""
@@ -159,16 +157,14 @@ class LearnerSettings:
     comparison and unusual heads."""
     checkpointing: bool | None = None
     """Recompute activations in the backward pass: 1.4 times the work and half the memory in a pass of
-    1,200 tokens of SmolLM2. Unset: only in passes of more than `micro_batch_tokens`, as a longer turn
-    needs."""
+    1,200 tokens of SmolLM2. Unset: only in passes of more than `micro_batch_tokens`."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
     """Precision of passes and written versions; use the engine's. With bfloat16 the optimiser keeps fp32
     master weights."""
     threads: int = 0
-    """CPU threads of torch. 0: half of the cores, fewer if they are busy when the learner starts; on two
-    busy cores two threads took five times as long as one."""
+    """CPU threads of torch. 0: half of the cores, fewer if they are busy when the learner starts."""
     measure_effects: bool = True
     """Whether one more forward pass, at most a tenth of the update's work or 4,096 tokens, measures its
     effect for `afterwit ledger`."""

@@ -242,8 +242,8 @@ class ObjectiveSettings:
     objective: str = "hybrid"
     """The terms by which rewards and hints train; see [the loss](algorithm.md#the-loss)."""
     w_rl: float = 0.2
-    """Weight of RL, or of the reward in `combine`; 0: OPD only. At 1, as published, a model repeated
-    itself in 3 of 48 answers, at 0.2 in none."""
+    """Weight of RL, or of the reward in `combine`; 0: OPD only. Published is 1, at which a model repeated
+    itself in 3 of 48 answers; at 0.2 in none."""
     w_opd: float = 1.0
     """Weight of OPD, or of the teacher in `combine`; 0: RL only. As published."""
     k: int | None = None
@@ -251,9 +251,9 @@ class ObjectiveSettings:
     subset: str = "student"
     """The ids that learn in top-K OPD."""
     hint_selection: str = "sequence_optimal"
-    """The hint that teaches. With `shortest`, `longest` and `random` only that one is scored;
-    `sequence_optimal` takes the hint whose teacher agrees most with the student over the response,
-    `token_optimal` the one that agrees most at each token."""
+    """The hint that teaches: the `shortest`, the `longest`, a `random` one, or the one whose teacher
+    agrees most with the student over the response (`sequence_optimal`) or at each token
+    (`token_optimal`)."""
     routing: Literal["all", "routed"] = "all"
     """`all`: a turn learns by all its terms, as published. `routed`: a failed turn with a hint learns by OPD
     alone, a good one by RL alone, or not at all if the policy was sure."""
@@ -280,8 +280,7 @@ class ObjectiveSettings:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus; 0 as published."""
     beta: float = 0.1
-    """Weight of KL(pi || reference), which keeps skills that no reward protects. 0 as published; in the
-    demo's tools world 0.01 kept as little as 0."""
+    """Weight of KL(pi || reference), which keeps skills that no reward protects; 0 as published."""
     aggregation: str = "component"
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 

@@ -50,9 +50,9 @@ class PromotionSettings:
     """Share of requests that may end badly: in a complaint without a hint, in repeated calls, cut off, or
     not at all."""
     alarm_at: float = 100.0
-    """Evidence (e-value) that more requests than `may_end_badly` end badly: at this value, versions since
-    the confirmed one are taken back. In simulations the alarm came after 46 requests if twice `may_end_badly`
-    ended badly, after 13 if half did, and falsely after 1,300 if an eighth did."""
+    """Evidence (e-value) that more requests than `may_end_badly` end badly, at which versions since the
+    confirmed one are taken back. In simulations the alarm came after 46 requests if twice `may_end_badly`
+    ended badly, and falsely after 1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
     `may_end_badly` of the newest 24 ending badly. Complaints with a hint do not count."""

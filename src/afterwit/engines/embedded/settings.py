@@ -31,7 +31,7 @@ class EmbeddedSettings:
     the others less. 0: 32 on a CPU, 512 on a GPU."""
     prefix_cache_gib: float | None = None
     """GiB of keys and values kept, so that a request skips the beginning that it shares with an earlier
-    one; the oldest go first, never those in use. Unset: an eighth of the device's memory. 0: no reuse."""
+    one. Unset: an eighth of the device's memory. 0: no reuse."""
     threads: int = 1
     """CPU threads of torch; 0: torch's choice. On busy cores two were several times slower."""
 
