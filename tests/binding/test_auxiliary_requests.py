@@ -201,6 +201,34 @@ def test_a_person_who_goes_on_behind_a_review_is_on_the_main_line_again():
     assert (again.kind, again.binding.session, after.next_state) == (Kind.MAIN, first.id, (SHORT,))
 
 
+@pytest.mark.parametrize("tools", [(), TOOLS])
+def test_a_message_without_the_sessions_tools_is_a_persons_once_the_conversation_goes_on(tools):
+    memory = Memory()
+    first = memory.ask(agent(ASKED), HELLO)
+    bare = memory.ask(replace(agent(ASKED, HELLO, SHORT), tools=()), FINE)
+    assert (bare.kind, first.next_state) == (Kind.SIDE, ()), "it may be a client's"
+    more = memory.ask(replace(agent(ASKED, HELLO, SHORT, FINE, ASKED), tools=tools), HELLO)
+    assert (bare.kind, more.kind, more.binding.session) == (Kind.MAIN, Kind.MAIN, first.id)
+    assert (first.next_state, bare.next_state) == ((SHORT,), (ASKED,))
+    last = memory.ask(agent(ASKED, HELLO, SHORT, FINE, ASKED, HELLO, SHORT), FINE)
+    assert (last.kind, more.next_state) == (Kind.MAIN, (SHORT,))
+
+
+@pytest.mark.parametrize(
+    ("words", "client"),
+    [(REVIEW, None), (says("user", "Pre-compaction memory flush. Now."), None), (SHORT, Kind.MAIN)],
+)
+def test_a_clients_request_without_the_sessions_tools_stays_one_when_a_person_goes_on(words, client):
+    memory = Memory()
+    said = None if client is None else ClientSession(turn_type=client)
+    first = memory.ask(agent(ASKED), HELLO, client=said)
+    side = None if client is None else ClientSession(turn_type=Kind.SIDE)
+    bare = memory.ask(replace(agent(ASKED, HELLO, words), tools=()), FINE, client=side)
+    more = memory.ask(agent(ASKED, HELLO, words, FINE, SHORT), HELLO, client=said)
+    assert (bare.kind, more.kind, more.binding.session) == (Kind.SIDE, Kind.MAIN, first.id)
+    assert (first.next_state, bare.next_state) == ((), ())
+
+
 def test_a_short_wish_for_a_summary_is_a_persons():
     memory = Memory()
     first = memory.ask(agent(ASKED), HELLO)

@@ -25,6 +25,7 @@ def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN, ab
         parent=parent,
         about_another=about_another,
         resumes=False,
+        repeats=False,
     )
 
 
@@ -99,7 +100,15 @@ def test_an_agent_that_is_handed_the_conversation_is_on_the_main_line():
     assert kind(*handed, shape=other) is Kind.MAIN
     assert kind(*handed, HI, shape=other) is Kind.SIDE
     assert kind(*handed, HI, shape=other, usual=(AGENT, other)) is Kind.MAIN
-    assert kind(*handed, shape=Shape(tools=frozenset(), streamed=True)) is Kind.SIDE
+    assert kind(*handed, shape=Shape(tools=frozenset(), streamed=True, system="other")) is Kind.SIDE
+
+
+def test_the_answer_after_a_tools_result_needs_no_tools_under_the_sessions_system_text():
+    """Nothing in it asks for anything else: some agents end their work without tools."""
+    handed = (HI, says("assistant", "a"), says("tool", "b"))
+    bare = Shape(tools=frozenset(), streamed=True)
+    assert kind(*handed, shape=bare) is Kind.MAIN
+    assert kind(*handed, HI, shape=bare) is Kind.SIDE
 
 
 def test_a_descendant_of_a_side_turn_is_beside_the_line():

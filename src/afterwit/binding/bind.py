@@ -5,7 +5,7 @@ The next state is what people, tools or the client's system messages say after t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.binding.client_text import is_boilerplate
@@ -30,7 +30,7 @@ from afterwit.binding.request import (
     read_message,
     segments_of,
 )
-from afterwit.binding.side_turns import auxiliary_session, classify, looks_back, opens_as_known
+from afterwit.binding.side_turns import auxiliary_session, classify, looks_back, opens_as_known, unlike
 from afterwit.lifecycle import Reason
 from afterwit.turn import SYSTEM, Kind, Message, RecordedTurn, call_id, observed, plain_id
 
@@ -69,17 +69,20 @@ def bind(
     relation = relation_of(incoming, others, recent)
     relative, session = relation.relative, relation.session
     about = _about(incoming, recent, relation)
+    usual = _usual_shapes(relative, others)
     kind = classify(
         incoming,
-        usual=_usual_shapes(relative, others),
+        usual=usual,
         parent=None if relative is None else relative.kind,
         about_another=about is not None or looks_back(incoming),
-        resumes=_resumes(incoming, relation, recent),
+        resumes=_resumes(incoming, relation, usual, recent),
+        repeats=any(one.prompt_hash == incoming.prompt_hash for one in others),
     )
     answers, confirms = relation.answers, relation.confirms if kind is Kind.MAIN else None
     if relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN:
-        if _began_conversation(incoming, relation, relative):
-            session = confirms = relative.turn
+        if _is_persons(incoming, relation, relative, usual, others):
+            confirms = relative.turn
+            session = session if relative.parent else relative.turn
         else:
             answers = None
     answering: tuple[Message, ...] = ()
@@ -112,12 +115,25 @@ def _usual_shapes(relative: Candidate | None, others: Sequence[Candidate]) -> se
     return {one.shape for one in main if one.shape is not None}
 
 
-def _began_conversation(incoming: IncomingRequest, relation: Relation, relative: Candidate) -> bool:
-    """Whether a side turn that a person continues began a conversation: no one replies to a title or a
-    summary. Those of known clients never did."""
-    if relative.parent is not None or relative.turn != relation.parent or incoming.client.turn_type:
+def _is_persons(
+    incoming: IncomingRequest,
+    relation: Relation,
+    relative: Candidate,
+    usual: Collection[Shape],
+    others: Sequence[Candidate],
+) -> bool:
+    """Whether a side turn that a person continues is a person's as well: no one replies to a title or a
+    summary. Those of known clients never are. Within a session only its signature spoke against it."""
+    if relative.turn != relation.parent or incoming.client.turn_type:
         return False
-    return not opens_as_known(incoming, incoming.message_after(relative.depth))
+    if relative.parent is None:
+        return not opens_as_known(incoming, incoming.message_after(relative.depth))
+    follows_main = any(one.turn == relative.parent and one.kind is not Kind.SIDE for one in others)
+    if not follows_main or not incoming.starts_with(relative.full_hash, relative.full_depth):
+        return False
+    end = incoming.message_after(relative.depth)
+    unusual = relative.shape is not None and unlike(relative.shape, usual)
+    return unusual and not (opens_as_known(incoming, end) or looks_back(incoming, end))
 
 
 def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: Relation) -> str | None:
@@ -135,10 +151,13 @@ def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: Relati
     return auxiliary_session(incoming, recent) if relation.session is None else None
 
 
-def _resumes(incoming: IncomingRequest, relation: Relation, recent: Sequence[Recent]) -> bool:
-    """Whether a person continues after a side turn: the client keeps it in the history, or it was none."""
-    shape = None if relation.relative is None else relation.relative.shape
-    if shape is None or shape.tools != incoming.shape.tools:
+def _resumes(
+    incoming: IncomingRequest, relation: Relation, usual: Collection[Shape], recent: Sequence[Recent]
+) -> bool:
+    """Whether a person continues after a side turn, with its tools or the session's: the client keeps it in
+    the history, or it was none."""
+    shape, own = None if relation.relative is None else relation.relative.shape, incoming.shape
+    if shape is None or (shape.tools != own.tools and (not usual or unlike(own, usual))):
         return False
     said = [message.role for message in incoming.messages[incoming.open :]]
     return "user" in said and "tool" not in said and not paraphrased(incoming, recent, relation.after)

@@ -18,7 +18,7 @@ from functools import cache
 from importlib import resources
 
 from afterwit.binding.evidence import SHORTEST_TEXT, Recent, of_the_same_client
-from afterwit.binding.request import TINY, IncomingRequest, Shape, collapse
+from afterwit.binding.request import TINY, IncomingRequest, Shape, collapse, last_reply
 from afterwit.turn import SYSTEM, Kind
 
 UNLIKE = 0.5
@@ -78,24 +78,32 @@ def classify(
     parent: Kind | None,
     about_another: bool,
     resumes: bool,
+    repeats: bool,
 ) -> Kind:
     """MAIN or SIDE.
 
     `usual` are the known signatures of the session's earlier turns. `about_another`: the request contains or
     reviews a conversation. `resumes`: a person continues after the side turn that is its `parent`, so that
-    the parent's kind decides nothing.
+    neither the parent's kind nor the signature decides anything. `repeats`: another turn has its prompt.
 
     An agent whose new messages are only tool results took the conversation over from another agent. Its tools
-    differ, but it is on the main line.
+    differ, but it is on the main line. So is the request without tools that ends an agent's work: under the
+    usual system text nothing asks for anything else, unless it repeats a prompt.
     """
     if incoming.client.turn_type is not None:
         return incoming.client.turn_type
     new = {message.role for message in incoming.messages[incoming.open :]}
-    handed_over = bool(incoming.shape.tools) and new == {"tool"}
-    if usual and not handed_over and all(differs(incoming.shape, one) for one in usual):
+    own_system = any(one.system == incoming.shape.system for one in usual)
+    handed_over = new == {"tool"} and (bool(incoming.shape.tools) or (own_system and not repeats))
+    if not (handed_over or resumes) and unlike(incoming.shape, usual):
         return Kind.SIDE
     side_parent = parent is Kind.SIDE and not resumes
     return Kind.SIDE if about_another or side_parent or opens_as_known(incoming) else Kind.MAIN
+
+
+def unlike(shape: Shape, usual: Collection[Shape]) -> bool:
+    """Whether a request has another signature than all of the session's known ones, if there are any."""
+    return bool(usual) and all(differs(shape, one) for one in usual)
 
 
 def differs(shape: Shape, usual: Shape) -> bool:
@@ -138,15 +146,17 @@ def opens_as_known(incoming: IncomingRequest, end: int | None = None) -> bool:
     )
 
 
-def looks_back(incoming: IncomingRequest) -> bool:
-    """Whether the request ends with a client's instruction about the whole conversation.
+def looks_back(incoming: IncomingRequest, end: int | None = None) -> bool:
+    """Whether a request, or its first `end` messages, ends with a client's instruction about the whole
+    conversation.
 
     Either the instruction requests a summary of the whole conversation, or it requests a title, suggestions
     or the like, describes the user or the chat from outside, and prescribes the form of the answer.
     """
-    if incoming.last_reply is None or incoming.messages[-1].role not in ("user", *SYSTEM):
+    messages, last = incoming.messages[:end], incoming.texts[:end][-1]
+    replied = last_reply(messages)
+    if replied is None or not incoming.texts[replied] or messages[-1].role not in ("user", *SYSTEM):
         return False
-    last = incoming.texts[-1]
     opening = last[:OPENING].lower()
     if len(last) < FEWEST_CHARACTERS:
         return False
