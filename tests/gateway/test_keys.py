@@ -69,6 +69,19 @@ def test_sessions_are_partitioned_by_key_and_client_family():
     assert owner_of(scope_of(ann, "a/b")) == "ann/lab"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("OpenAI/Python 3.52.0", "AsyncOpenAI/Python 3.52.0"),
+        ("ai/6.0.326 ai-sdk/provider-utils/4.0.65", "ai-sdk/anthropic/3.0.140 ai-sdk/provider-utils/4.0.65"),
+        ("codex_exec/0.169.0 (Debian)", "codex_cli_rs/0.169.0 (Debian)"),
+    ],
+)
+def test_a_program_that_calls_in_two_ways_is_one_client(one: str, other: str):
+    ann = Caller(name="ann", scopes=frozenset())
+    assert scope_of(ann, one) == scope_of(ann, other) != scope_of(ann, "asynchronous/1")
+
+
 def test_a_scope_permits_only_itself_and_admin_permits_everything():
     reader = Caller(name="r", scopes=frozenset({"read"}))
     with pytest.raises(RequestError) as refused:

@@ -26,7 +26,9 @@ MOST_NAME = 64
 
 GROUP_HEADER = "x-session-group"
 
-_FAMILY = re.compile(r"[a-z0-9._-]+")
+_FAMILY = re.compile(r"(?:async(?=[a-z]))?(ai(?=-sdk/|/)|codex(?=[_-])|[a-z0-9._-]+)")
+"""One program may send several of a family: `AsyncOpenAI/Python` and `OpenAI/Python`; `ai/6` and
+`ai-sdk/openai/3`; `codex_exec` and `codex_cli_rs`, which resume each other's sessions."""
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 PATIENCE_S, FIRST_S = 0.5, 12.0
@@ -103,7 +105,7 @@ def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -
     if it has its own adapter (`key/openai#group`)."""
     family = _FAMILY.match((user_agent or "").lower())
     own = "" if group is None else f"#{group}"
-    return f"{caller.name}/{family.group() if family else 'unknown'}{own}"
+    return f"{caller.name}/{family[1] if family else 'unknown'}{own}"
 
 
 def group_of(headers: Mapping[str, str]) -> str | None:
