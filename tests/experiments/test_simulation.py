@@ -51,6 +51,7 @@ def test_the_same_plan_gives_the_same_points() -> None:
     assert (again.points, again.updates, again.facts) == (one.points, one.updates, one.facts)
 
 
+@pytest.mark.slow  # 10 seconds
 async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
