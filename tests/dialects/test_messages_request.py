@@ -39,6 +39,7 @@ FIELDS = [
     "stop_sequences",
     "stream",
     "thinking",
+    "thread",
     "metadata",
     "output_config",
     "output_format",

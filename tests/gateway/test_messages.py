@@ -13,7 +13,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.lifecycle import State
-from afterwit.turn import Finish, turn_of_call
+from afterwit.turn import Finish, Message, turn_of_call
 from tests.binding.bindings import recorded
 from tests.gateway.serving import TOOL, USER, Serving, serving
 
@@ -119,6 +119,54 @@ async def test_the_same_conversation_has_the_same_prompt_in_both_dialects(gatewa
     assert one.prompt_ids == third.prompt_ids
     assert other.prompt_ids == fourth.prompt_ids
     assert (other.parent, fourth.parent) == (one.id, third.id)
+
+
+async def test_a_thread_goes_on_from_the_store(gateway: Serving):
+    """As if the client had sent the whole conversation."""
+    gateway.says[:] = [THOUGHT + f"Let me look.\n{CALL}", "Buy milk.", "Bye.", "Buy milk."]
+    said = {"system": "Be brief.", "tools": [READ], **THINKING}
+    first = await ask(gateway, thread={"type": "create"}, **said)
+    read = {"role": "user", "content": results(first, "milk")}
+
+    def thread(answer: httpx.Response) -> dict[str, str]:
+        return {"type": "continue", "previous_message_id": answer.json()["id"]}
+
+    second = await ask(gateway, [read], thread=thread(first), **THINKING)
+    await ask(gateway, [{"role": "user", "content": "Thanks."}], thread=thread(second))
+    counted = {"model": "tiny", "messages": [read], "thread": thread(first), **THINKING}
+    tokens = (await gateway.http.post("/messages/count_tokens", json=counted)).json()
+    one, two, three = (record.turn for record in await gateway.records())
+    assert (two.parent, three.parent) == (one.id, two.id)
+    assert (two.conversation.tools, three.conversation.messages[0].content) == (
+        one.conversation.tools,
+        "Be brief.",
+    )
+    assert three.conversation.messages[-2:] == (two.message, Message(role="user", content="Thanks."))
+    assert tokens == {"input_tokens": len(two.prompt_ids)}
+    await ask(gateway, [*USER, replied(first), read], **said)
+    *_, whole = await gateway.records()
+    assert whole.turn.prompt_ids == two.prompt_ids
+
+
+async def test_a_thread_that_is_not_there_is_refused_in_the_words_on_which_clients_send_it_whole(
+    gateway: Serving,
+):
+    ann, bob = await gateway.add_key("ann", "chat", "teach"), await gateway.add_key("bob", "chat", "admin")
+    gateway.http.headers["authorization"] = f"Bearer {ann}"
+    made = (await ask(gateway)).json()["id"]
+    gateway.http.headers["authorization"] = f"Bearer {bob}"
+    for name in (made, "msg_" + "0" * 26, None):
+        refused = await ask(gateway, thread={"type": "continue", "previous_message_id": name})
+        error = refused.json()["error"]
+        assert (refused.status_code, error["type"]) == (404, "not_found_error")
+        assert error["details"] == {"error_code": "thread_not_found"}
+
+
+@pytest.mark.parametrize("more", [{"system": "Be brief."}, {"tools": [READ]}, {"thread": {"type": "fork"}}])
+async def test_a_thread_keeps_its_system_text_and_its_tools(gateway: Serving, more: dict[str, Any]):
+    made = (await ask(gateway)).json()["id"]
+    asked = {"thread": {"type": "continue", "previous_message_id": made}} | more
+    assert error_of(await ask(gateway, **asked)) == (400, "invalid_request_error")
 
 
 async def test_a_conversation_is_followed_through_what_clients_change_in_it(gateway: Serving):

@@ -199,6 +199,9 @@ class EarlierTurns:
     """Responses, by turn."""
 
 
+NO_EARLIER_TURNS = EarlierTurns()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferringParser:
     """A parser of requests that may refer to earlier turns instead of repeating them."""

@@ -11,13 +11,17 @@ from typing import Any, ClassVar
 import orjson
 
 from afterwit.dialects.dialect import (
+    NO_EARLIER_TURNS,
     BlockEncoder,
     CallDelta,
     ChoiceEnd,
     Dialect,
+    EarlierTurns,
     JsonObject,
     ParsedCall,
     ReasoningDelta,
+    References,
+    ReferringParser,
     ResponseEvent,
     ResponseHead,
     TextDelta,
@@ -57,7 +61,17 @@ from afterwit.dialects.request import (
 )
 from afterwit.errors import PromptTooLong, RequestError
 from afterwit.text import without_halves
-from afterwit.turn import STORED_PREFIX, Conversation, Finish, Message, ToolCall, with_prefix
+from afterwit.turn import (
+    STORED_PREFIX,
+    Conversation,
+    Finish,
+    Message,
+    ToolCall,
+    Turn,
+    choice_turn,
+    turn_of_response,
+    with_prefix,
+)
 
 PATH = "/v1/messages"
 
@@ -83,16 +97,24 @@ _SILENT = frozenset(
 _SERVER_RESULT = "_tool_result"
 """Suffix of the results of Anthropic's own tools, such as `web_search_tool_result`."""
 
+THREAD_NOT_FOUND = "thread_not_found"
+"""The code on which Anthropic's SDKs send the whole conversation again."""
 
-def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
-    """Read a request's JSON. Raises RequestError 400 with the name of the malformed field."""
+
+def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
+    """Read a request's JSON and the thread that it continues.
+
+    Raises RequestError 400 with the name of the malformed field, and 404 for a thread that is not `earlier`.
+    """
     data = as_object(body, "the body")
+    previous = _thread(data, earlier.previous)
     thinks, effort = None, None
     if data.get("thinking") is not None:
         thinks = Item(data["thinking"], "thinking").text("type") != "disabled"
         effort = as_object(data.get("output_config") or {}, "output_config").get("effort") if thinks else None
-    messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits)
+    messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits, previous)
     tools, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
+    tools = tools if previous is None else previous.conversation.tools
     tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
     return ModelRequest(
         model=text(data, "model"),
@@ -111,8 +133,36 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         show_reasoning=bool(thinks),
         form=_form(data),
         prefill=prefill,
+        follows=None if previous is None else previous.id,
         unserved_tool=unserved,
     )
+
+
+def references_of(body: Mapping[str, Any]) -> References:
+    """The response from which a thread goes on."""
+    try:
+        return References(previous=choice_turn(turn_of_response(body["thread"]["previous_message_id"]), 0))
+    except (KeyError, TypeError, ValueError):
+        return References()
+
+
+def _thread(data: Mapping[str, Any], previous: Turn | None) -> Turn | None:
+    """The turn from which a thread goes on; None for a request that contains its conversation. All responses
+    are stored, so any may be continued."""
+    if data.get("thread") is None:
+        return None
+    kind = Item(data["thread"], "thread").text("type")
+    if kind == "create":
+        return None
+    if kind != "continue":
+        raise wrong_value("thread.type", f"must be create or continue, not {shown(kind)}")
+    for name in ("system", "tools"):
+        if data.get(name):
+            raise wrong_value(name, "is the thread's own: leave it out, or begin another thread")
+    if previous is None:
+        message = "thread.previous_message_id: there is no such message."
+        raise RequestError(404, THREAD_NOT_FOUND, message, param="thread")
+    return previous
 
 
 def _form(data: Mapping[str, Any]) -> JsonForm | None:
@@ -159,8 +209,11 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, st
     return choice, name, not flag(item.data, "disable_parallel_tool_use")
 
 
-def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
-    """The messages before the response, and its prefill: a last message of the assistant.
+def _parse_begun(
+    system: Any, messages: Any, limits: RequestLimits, previous: Turn | None
+) -> tuple[tuple[Message, ...], str]:
+    """The messages before the response, and its prefill: a last message of the assistant. Those of a thread
+    follow its `previous` turn.
 
     System text is one message at the beginning, as templates require. Claude Code also sends some later:
     that becomes a reminder, in the form of the client's own reminders.
@@ -168,7 +221,8 @@ def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tup
     if _count_blocks([system]) > limits.max_parts:
         raise wrong_value("system", f"holds more than {limits.max_parts} blocks")
     said = parse_messages(messages, limits)
-    begun = list(takewhile(lambda message: message.role == "system", said))
+    known = () if previous is None else (*previous.conversation.messages, previous.message)
+    begun = [] if known else list(takewhile(lambda message: message.role == "system", said))
     texts = [_BILLING.sub("", text) for text in _texts_of(parse_blocks(system, "system"))]
     text = "\n".join(filter(None, [*texts, *(message.content for message in begun)]))
     rest = [
@@ -182,7 +236,11 @@ def _parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tup
         prefill = (rest.pop().content or "").strip()
     if not rest:
         raise wrong_value("messages", "must hold at least one message of the user")
-    return (*((Message(role="system", content=text),) if text else ()), *rest), prefill
+    every = (*known, *((Message(role="system", content=text),) if text else ()), *rest)
+    calls = sum(len(message.tool_calls) + (message.role == "tool") for message in every)
+    if calls > limits.max_calls:
+        raise wrong_value("messages", f"hold {calls} tool calls and results, more than {limits.max_calls}")
+    return every, prefill
 
 
 def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
@@ -203,9 +261,6 @@ def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
             said.append(_assistant(parts))
         else:
             said.append(Message(role="system", content=_BILLING.sub("", "\n".join(_texts_of(parts)))))
-    calls = sum(len(message.tool_calls) + (message.role == "tool") for message in said)
-    if calls > limits.max_calls:
-        raise wrong_value("messages", f"hold {calls} tool calls and results, more than {limits.max_calls}")
     return said
 
 
@@ -439,19 +494,20 @@ def error_body(error: RequestError) -> JsonObject:
     if error.code == "context_length_exceeded":  # clients compact if they find these words and numbers
         words = f"prompt is too long: {words}"
     kind = _ERRORS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": words}}
+    details = {"details": {"error_code": error.code}} if error.code == THREAD_NOT_FOUND else {}
+    return {"type": "error", "error": {"type": kind, "message": words, **details}}
 
+
+PARSE = ReferringParser(references=references_of, parse=parse_request)
 
 ANTHROPIC_MESSAGES = Dialect(
     name="anthropic_messages",
     path=PATH,
-    parse=parse_request,
+    parse=PARSE,
     encoder=MessageEncoder,
     error_body=error_body,
     extra_routes=(
-        TokenCount(
-            path=f"{PATH}/count_tokens", parse=parse_request, body=lambda tokens: {"input_tokens": tokens}
-        ),
+        TokenCount(path=f"{PATH}/count_tokens", parse=PARSE, body=lambda tokens: {"input_tokens": tokens}),
     ),
     header="anthropic-version",
     request_id_header="request-id",

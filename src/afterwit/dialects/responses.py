@@ -16,6 +16,7 @@ import orjson
 from afterwit.dialects import chat
 from afterwit.dialects.dialect import (
     COMMENT,
+    NO_EARLIER_TURNS,
     BlockEncoder,
     CallDelta,
     ChoiceDelta,
@@ -144,8 +145,6 @@ MESSAGE, REASONING, CALL = "msg", "rs", "fc"
 
 _ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
 """The id of one of our items: its kind, its turn, and its number among the turn's items of this kind."""
-
-NO_EARLIER_TURNS = EarlierTurns()
 
 
 def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
