@@ -92,6 +92,19 @@ def test_a_bare_request_gets_the_defaults():
     assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (1.0, 1.0, 0)
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [{"type": "thinking", "signature": "s"}, {"type": "text", "text": "Yes."}],
+        [{"type": "thinking", "thinking": None, "signature": None}, {"type": "text", "text": "Yes."}],
+        [{"type": "text", "text": None}, {"type": "text", "text": "Yes."}],
+    ],
+)
+def test_a_block_without_its_text_that_a_client_sends_back_is_empty(blocks: list[dict[str, Any]]):
+    """Clients that put blocks together from a stream leave out what no delta brought."""
+    assert messages(*HI, says("assistant", *blocks))[1:] == (Message(role="assistant", content="Yes."),)
+
+
 def test_null_is_absent_everywhere():
     assert parse(**dict.fromkeys(name for name in FIELDS if name != "messages")) == parse()
 

@@ -303,7 +303,7 @@ def _assistant(blocks: Sequence[Block]) -> Message:
         for block in blocks
         if block.kind == "tool_use"
     )
-    thoughts = [block.text("thinking") for block in blocks if block.kind == "thinking"]
+    thoughts = [block.optional("thinking") or "" for block in blocks if block.kind == "thinking"]
     content = "".join(_texts_of(block for block in blocks if block.kind != "tool_use"))
     return Message(
         role="assistant",
@@ -337,7 +337,7 @@ def _texts_of(blocks: Iterable[Block]) -> list[str]:
     for block in blocks:
         match block.kind:
             case "text":
-                texts.append(block.text("text"))
+                texts.append("" if block.data.get("text", "") is None else block.text("text"))
             case "document":
                 texts.append(_document(block))
             case "search_result":
