@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Store
 from afterwit.store.rows import pack_ids
+from afterwit.store.sqlite import SqliteDatabase, SqliteStore, connect
 from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback
 from tests.store.examples import add
@@ -91,3 +92,30 @@ def test_room_that_pruning_made_is_used_again(path: Path, store: Store) -> None:
         store.prune(now=1.0, max_age_s=0.0, max_bytes=None)
         last = fill(tag)
     assert last < 1.2 * first
+
+
+def steps_of_pruning(path: Path, old: int, **limits: float | int | None) -> int:
+    """Hundreds of SQLite's own instructions with which 512 of so many old turns are removed."""
+    with closing(SqliteStore.open(path, fingerprint=None)) as filled, filled.transaction():
+        for number in range(old):
+            add(filled, f"t{number}", reason=Reason.SIDE_TURN)
+    steps, connection = 0, connect(path, "NORMAL")
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(count, 100)
+    with closing(SqliteStore(SqliteDatabase(connection, path))) as opened:
+        assert opened.prune(now=100.0, limit=512, **limits) == 512
+    return steps
+
+
+@pytest.mark.parametrize("limits", [(50.0, None), (None, 1)], ids=["too old", "too large"])
+def test_pruning_part_of_many_turns_does_not_read_all_for_each_part(
+    tmp_path: Path, limits: tuple[float | None, int | None]
+) -> None:
+    given = {"max_age_s": limits[0], "max_bytes": limits[1]}
+    few, many = (steps_of_pruning(tmp_path / f"{old}.db", old, **given) for old in (512, 4096))
+    assert many < 2 * few
