@@ -122,3 +122,17 @@ def test_the_search_takes_linear_time() -> None:
 
     seconds(10)
     assert seconds(10_000) < 40 * max(seconds(1_000), 0.005)
+
+
+def test_a_text_that_was_searched_is_not_searched_again() -> None:
+    text, took = "bob@mail " * 50_000, list[float]()
+    for _ in range(2):
+        begin = time.process_time()
+        assert not FIND.found([text])
+        took.append(time.process_time() - begin)
+    assert took[1] < 0.2 * took[0]
+
+
+def test_numbers_in_json_are_not_read_one_by_one() -> None:
+    numbers = list(range(1000))
+    assert FIND.redacted_json({"ids": numbers})["ids"] is numbers

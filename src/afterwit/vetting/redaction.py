@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from afterwit.byte_cache import ByteCache
 from afterwit.turn import Message
 
 Match = re.Match[str]
 Kind = Literal["keys", "cards", "emails"]
+NUMBERS = {int, float}
 OWN = "own"
 """The kind of secrets that the user's patterns find."""
 
@@ -80,12 +82,7 @@ class Redaction:
 
     def found(self, texts: Iterable[str]) -> bool:
         """Whether any of these texts holds a secret."""
-        return any(
-            is_one(match)
-            for text in texts
-            for _, pattern, is_one in self._wanted()
-            for match in pattern.finditer(text)
-        )
+        return any(self.redacted(text) != text for text in texts)
 
     def in_message(self, message: Message) -> bool:
         """Whether a message holds a secret: in its text, its reasoning or its calls."""
@@ -94,13 +91,7 @@ class Redaction:
 
     def redacted(self, text: str) -> str:
         """The text with a mark in the place of each secret, such as `[redacted: keys]`."""
-        for kind, pattern, is_one in self._wanted():
-
-            def mark(match: Match, kind: str = kind, is_one: Callable[[Match], bool] = is_one) -> str:
-                return f"[redacted: {kind}]" if is_one(match) else match.group()
-
-            text = pattern.sub(mark, text)
-        return text
+        return _redacted((self, text))
 
     def redacted_json(self, value: Any) -> Any:
         """JSON with every text redacted; names of fields stay."""
@@ -108,13 +99,26 @@ class Redaction:
             return self.redacted(value)
         if isinstance(value, dict):
             return {name: self.redacted_json(item) for name, item in value.items()}
-        return [self.redacted_json(item) for item in value] if isinstance(value, list | tuple) else value
+        if not isinstance(value, list | tuple) or NUMBERS.issuperset(map(type, value)):
+            return value
+        return [self.redacted_json(item) for item in value]
 
-    def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], Callable[[Match], bool]]]:
-        for kind in self.kinds:
-            yield kind, *PATTERNS[kind]
-        for pattern in self.patterns:
-            yield OWN, re.compile(pattern), bool
+
+def _marked(named: tuple[Redaction, str]) -> str:
+    redaction, text = named
+    wanted = [(kind, *PATTERNS[kind]) for kind in redaction.kinds]
+    wanted += [(OWN, re.compile(pattern), bool) for pattern in redaction.patterns]
+    for kind, pattern, is_one in wanted:
+
+        def mark(match: Match, kind: str = kind, is_one: Callable[[Match], bool] = is_one) -> str:
+            return f"[redacted: {kind}]" if is_one(match) else match.group()
+
+        text = pattern.sub(mark, text)
+    return text
+
+
+_redacted = ByteCache(_marked, most_bytes=16 << 20, size=lambda named, text: len(named[1]) + len(text))
+"""A conversation's texts are in the prompt of each of its turns: they are searched once."""
 
 
 def _is_key(match: Match) -> bool:
