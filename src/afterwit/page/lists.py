@@ -215,7 +215,7 @@ def version(request: Request, gateway: Gateway, store: Store) -> Facts:
     return {
         "version": found,
         "lessons": learned_from(store, [each.turn for each in learned]),
-        "newest": store.versions(found.adapter)[-1].number,
+        "newest": store.newest_version(found.adapter),
         "served": _served(store, [found]),
         "confirmed": wanted in _confirmed(store.events()),
         "changes": [(name, last.get(name), value) for name, value in sorted(found.metrics.items())],
