@@ -72,6 +72,14 @@ class Row:
         return statistics.median(self.values)
 
     @property
+    def figures(self) -> str:
+        """The median, and the runs' range; without runs the reason."""
+        if not self.values:
+            return self.absent
+        low, high = number(min(self.values)), number(max(self.values))
+        return number(self.middle) + ("" if low == high else f" ({low} to {high})")
+
+    @property
     def verdict(self) -> str:
         if self.target is None or not self.values:
             return ""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmarks.__main__ import QUESTIONS
-from benchmarks.measure import Row, number
-from benchmarks.picture import draw
+from benchmarks.measure import Row
+from benchmarks.picture import draw, drawn
 from benchmarks.results import keep, read
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -41,14 +42,16 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
         f"{name} {machine[name]}" for name in ("torch", "transformers", "trl") if name in machine
     )
     yield f"{_commits(facts)}; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
-    shown = [row for row in rows if row.target is not None or row.peer]
-    thrown = [tuple(map(int, counts)) for row in shown for counts in THROWN.findall(row.note)]
+    rows = [row for row in rows if row.target is not None or row.peer]
+    thrown = [tuple(map(int, counts)) for row in rows for counts in THROWN.findall(row.note)]
     worst, tried = max(thrown, key=lambda counts: counts[0] / counts[1])
-    yield f"Noisy runs were thrown away in {len(thrown)} of {len(shown)} rows, at most {worst} of {tried}."
-    yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
+    yield f"Noisy runs were thrown away in {len(thrown)} of {len(rows)} rows, at most {worst} of {tried}."
+    yield "\n![Rows with the range of their runs as multiples of their targets, and an update's time and memory](benchmarks.svg)\n"
     yield "| row | what | median (min to max) | target | remarks |"
     yield "| --- | --- | --- | --- | --- |"
-    yield from map(_line, shown)
+    for row, after in pairwise([*rows, rows[-1]]):
+        if not drawn(row) or row.verdict == "MISS" or after.what.startswith("the same"):
+            yield _line(row)
 
 
 def _commits(facts: Mapping[str, Any]) -> str:
@@ -66,13 +69,9 @@ def _place(question: str) -> int:
 
 
 def _line(row: Row) -> str:
-    figures = row.absent
-    if row.values:
-        low, high = number(min(row.values)), number(max(row.values))
-        figures = number(row.middle) + ("" if low == high else f" ({low} to {high})")
     target = "" if row.target is None else str(row.target)
     target += ", **missed**" if row.verdict == "MISS" else ""
-    cells = (row.id, row.what, figures, target, THROWN.sub("", row.remark).strip("; "))
+    cells = (row.id, row.what, row.figures, target, THROWN.sub("", row.remark).strip("; "))
     return f"| {' | '.join(cells)} |"
 
 

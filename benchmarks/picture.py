@@ -11,7 +11,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmarks.measure import Row, number
+from benchmarks.measure import Row
 
 PASS, MISS, THEIRS = "#2a9d8f", "#d1495b", "#adb5bd"
 FURTHEST = 4.0
@@ -19,8 +19,8 @@ FURTHEST = 4.0
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
-    """Rows with a target that do not measure errors; errors are far below theirs."""
-    aimed = [row for row in rows if row.target is not None and row.values and row.target.bound > 1e-3]
+    """The rows' distances from their targets, and an update's time and memory."""
+    aimed = list(filter(drawn, rows))
     figure, axes = plt.subplot_mosaic(
         [["targets", "time"], ["targets", "memory"]],
         figsize=(11, 0.26 * len(aimed) + 0.8),
@@ -35,6 +35,11 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     plt.close(figure)
 
 
+def drawn(row: Row) -> bool:
+    """Whether the row has a target and measures no error; errors are far below theirs."""
+    return row.target is not None and bool(row.values) and row.target.bound > 1e-3
+
+
 def _targets(axes: Axes, rows: Sequence[Row]) -> None:
     """Left of the line a row keeps its target, right of it it misses."""
     for place, row in enumerate(reversed(rows)):
@@ -42,7 +47,7 @@ def _targets(axes: Axes, rows: Sequence[Row]) -> None:
             continue
         distance = min(row.target.distance(row.middle), FURTHEST)
         axes.barh(place, distance, color=MISS if row.verdict == "MISS" else PASS, height=0.7)
-        label = f"{number(row.middle)}  ({row.target})"
+        label = f"{row.figures}, target {row.target}"
         axes.text(max(distance, 1.0) + 0.04, place, label, va="center", fontsize=7)
     axes.axvline(1.0, color="black", linewidth=1)
     names = [f"{row.what}  {row.id}" for row in reversed(rows)]
