@@ -46,7 +46,7 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     thrown = [tuple(map(int, counts)) for row in rows for counts in THROWN.findall(row.note)]
     worst, tried = max(thrown, key=lambda counts: counts[0] / counts[1])
     yield f"Noisy runs were thrown away in {len(thrown)} of {len(rows)} rows, at most {worst} of {tried}."
-    yield "\n![Rows with the range of their runs as multiples of their targets, and an update's time and memory](benchmarks.svg)\n"
+    yield "\n![Rows as multiples of their targets, and an update's time and memory](benchmarks.svg)\n"
     yield "| row | what | median (min to max) | target | remarks |"
     yield "| --- | --- | --- | --- | --- |"
     for row, after in pairwise([*rows, rows[-1]]):

@@ -27,9 +27,7 @@ from afterwit.home.model import model_folder
 from afterwit.practice.rounds import next_round
 from afterwit.trial.people import SETTING, Person, competent_judge, names
 from afterwit.trial.play import Played, Point, Trial
-from experiments.study.page import filled
 
-MARK = "published"
 PATIENCE_S = 3600.0
 """Longest wait for the learner to come to rest."""
 QUIET = 20
@@ -159,7 +157,6 @@ def main(
         list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting.")
     ] = None,
     data: Annotated[Path, typer.Option(help="Finished runs.")] = Path("docs/data/published.jsonl"),
-    page: Annotated[Path, typer.Option(help="The page with the table.")] = Path("docs/models.md"),
 ) -> None:
     """Play a run for each seed, and keep a line of each."""
     if preference not in (known := names(tools=False, problems=False)):
@@ -178,10 +175,7 @@ def main(
         with data.open("a", encoding="utf-8") as file:
             file.write(json.dumps(run, separators=(",", ":")) + "\n")
     runs = map(json.loads, data.read_text(encoding="utf-8").splitlines())
-    found = table(runs)
-    print(found)
-    if page.exists():
-        page.write_text(filled(page.read_text(encoding="utf-8"), MARK, found), encoding="utf-8")
+    print(table(runs))
 
 
 if __name__ == "__main__":

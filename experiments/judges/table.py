@@ -21,7 +21,7 @@ def tables(results: Sequence[RunResult], name: str) -> str:
 def _table(results: Sequence[RunResult], name: str, world: str) -> str:
     measured = MOMENTS[name][world]
     titles = [f"{world}: {TABLES[name]}", *(f"preference @{at}" for at in measured)]
-    titles += ["least", f"success @{measured[-1]}", "alarms, holds", "seeds"]
+    titles += [f"success @{measured[-1]}", "alarms, holds", "seeds"]
     if name == "judges":
         titles.append("wrong, as votes tell")
     rows = [titles, ["---"] * len(titles)]
@@ -38,10 +38,9 @@ def _row(results: Sequence[RunResult], case: Case, world: str) -> Iterator[list[
     row = [
         case.name,
         *(f"{fmean(point.preference for point in each):.2f}" for each in points),
-        f"{min(point.preference for point in points[-1]):.2f}",
         f"{fmean(point.task_success for point in points[-1]):.2f}",
         f"{sum(run.alarms for run in runs)}, {sum(run.holds for run in runs)}",
-        ", ".join(str(run.facts["seed"]) for run in runs),
+        str(len(runs)),
     ]
     if case.table == "judges":
         row.append(f"{fmean(run.judge_wrong or 0.0 for run in runs):.0%}")

@@ -29,7 +29,7 @@ def _row(results: Sequence[RunResult], world: str, case: Case) -> Iterator[str]:
     kept, left = [guarded[seed] for seed in seeds], [bare[seed] for seed in seeds]
     cells = [
         f"{world}, {case.name}",
-        ", ".join(map(str, seeds)),
+        str(len(seeds)),
         *(f"{_mean(runs, _preference):.2f}" for runs in (kept, left)),
         *(f"{_mean(runs, _success):.2f}" for runs in (kept, left)),
         *(f"{min(map(_success, runs)):.2f}" for runs in (kept, left)),

@@ -34,17 +34,17 @@ def test_a_row_that_another_table_played_is_found_there_and_measured_at_its_own_
     (plan,) = [plan for plan in plans(1) if plan.name == "judges: 0%" and plan.world == "tools"]
     found = tables([result(plan, 0.5, judge_wrong=0.02, alarms=1)], "people")
     (row,) = [line for line in found.splitlines() if line.startswith("| full")]
-    assert row == "| full | 0.50 | 0.50 | 0.50 | 0.90 | 1, 0 | 3 |"
+    assert row == "| full | 0.50 | 0.50 | 0.90 | 1, 0 | 1 |"
     judged = tables([result(plan, 0.5, judge_wrong=0.02)], "judges")
-    assert "| 0% | 0.50 | 0.50 | 0.50 | 0.50 | 0.90 | 0, 0 | 3 | 2% |" in judged
+    assert "| 0% | 0.50 | 0.50 | 0.50 | 0.90 | 0, 0 | 1 | 2% |" in judged
 
 
 def test_means_are_over_seeds_and_the_newest_of_a_seed_counts():
     first, second = [plan for plan in plans(2) if plan.name == "judges: 25%" and plan.world == "chat"]
     runs = [result(first, 0.1), result(first, 0.4), result(second, 0.6)]
     (row,) = [line for line in tables(runs, "judges").splitlines() if line.startswith("| 25% |")]
-    assert row.startswith("| 25% | 0.50 | 0.50 | 0.50 | 0.40 |")
-    assert "3, 4" in row
+    assert row.startswith("| 25% | 0.50 | 0.50 | 0.50 | 0.90 |")
+    assert "| 2 |" in row
 
 
 def test_what_was_not_played_has_no_row():
