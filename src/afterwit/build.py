@@ -143,7 +143,7 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
 
 
 def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Renderer) -> Verdicts:
-    """Verdicts by the judge of the settings outside the judge stage; `reads` is read of them.
+    """Verdicts by the settings' judge outside the judge stage; `reads` are the parts that are read.
 
     SettingError if this engine cannot judge.
     """

@@ -4,7 +4,7 @@ intervals   of a share, of the difference of two shares, of a mean
 progress    sessions in the order in which they began, cut into periods of equal size
 
 The answer may be read every day, so only a few sizes are tested: 20 sessions, 30, 45, and so on. At the j-th
-of them the level is `LEVEL` / (j (j + 1)), which sums to `LEVEL` over all that there will ever be.
+size the level is `LEVEL` / (j (j + 1)), which sums to `LEVEL` over all sizes.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class AdapterPolicy:
     """Keys without a personal adapter, whatever the division."""
 
     def of(self, key: str, group: str | None = None) -> str:
-        """The adapter of a key's requests, or of those of one of its groups of sessions."""
+        """The adapter of a key's requests, or of the requests of one of its groups of sessions."""
         if self.division == "shared" or key in self.shared_keys:
             return SHARED
         if self.division == "per_session_group" and group is not None:

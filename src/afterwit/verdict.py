@@ -1,6 +1,6 @@
 """The next state of a turn, the judge's votes on it, the verdict, its review, and the terms that it carries.
 
-Which terms a judged turn carries:
+The terms that a judged turn carries:
 
 | hint | reward  | RL  | OPD |
 | ---- | ------- | --- | --- |

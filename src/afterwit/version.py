@@ -89,7 +89,7 @@ class SuiteResult:
     lost_turns: tuple[str, ...] = ()
     """The items that were lost."""
     length: float | None = None
-    """Expected tokens of its items as a share of those that were approved; None: not measured."""
+    """Expected tokens of its items as a share of the approved tokens; None: not measured."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SuiteResult:

@@ -19,7 +19,7 @@ from afterwit.lifecycle import Reason
 from afterwit.turn import SYSTEM, Kind, Message, turn_of_call
 
 OBSERVED = "\nObservation:"
-"""Agents that write calls out as text append this, and what the tool said, to the reply."""
+"""Agents that write calls as text append this and the tool's output to the reply."""
 
 LONG_REPLY = 80
 """A quoted side reply of at least this many characters is not a coincidence: titles are shorter."""
@@ -323,7 +323,7 @@ def _has_prompt(incoming: IncomingRequest, candidate: Candidate) -> bool:
 
 
 def _observed(incoming: IncomingRequest, depth: int) -> tuple[str, Message] | None:
-    """The reply after the first `depth` segments, as it is compared, and what a tool said, if the client
+    """The reply after the first `depth` segments, as it is compared, and a tool's output, if the client
     appended it to the reply."""
     message = incoming.messages[incoming.segments[depth].message]
     said, mark, seen = (message.content or "").partition(OBSERVED)

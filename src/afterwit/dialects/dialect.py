@@ -229,7 +229,7 @@ class StoredResponses:
     """A `GET` route that returns a stored response to the key that it was made for."""
 
     path: str
-    """With the response's id, or the end of it, as `{response}`."""
+    """`{response}` stands for the response's id, or for its end."""
     body: Callable[[Turn], Mapping[str, Any]]
 
 

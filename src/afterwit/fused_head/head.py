@@ -94,7 +94,7 @@ class Head:
     def backward(self, grad_logits_NV: Tensor, states_ND: Tensor, gradients: HeadGradients) -> Tensor:
         """The gradient [N, D] of the states; those of the head's own parts are added to `gradients`.
 
-        That of the logits is of those before the soft cap.
+        `grad_logits_NV` is the gradient of the logits before the soft cap.
         """
         weight_VD, dtype = self.weight_VD, grad_logits_NV.dtype
         if gradients.bias_V is not None:

@@ -91,7 +91,7 @@ class Gateway:
     servers: Callable[[], Mapping[str, str]] = dict
     """The servers that this process started and that are gone: why, by name."""
     token: str = field(default_factory=new_key)
-    """Opens the page, and all that reads, while there are no keys."""
+    """Opens the page and everything that only reads, while there are no keys."""
     now: Callable[[], float] = time.time
     """Seconds since the epoch."""
     entropy: Callable[[int], bytes] = os.urandom

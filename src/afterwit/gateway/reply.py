@@ -61,7 +61,7 @@ class Reply:
         self.completion = 0
         """Tokens sampled."""
         self.reasoning = 0
-        """Those of them in steps with reasoning."""
+        """Tokens sampled in steps with reasoning."""
 
     @property
     def done(self) -> bool:

@@ -224,7 +224,7 @@ def _over_pieces(head: Head, ids: Mapping[str, int], kinds: Sequence[int]) -> di
 
 
 def _unions(pieces: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Only parts as long as some piece are tried: a piece of any length costs few of them."""
+    """It tries only parts as long as some piece, so a long piece costs few tries."""
     lengths = sorted(set(map(len, pieces)))
     for piece in pieces:
         for at in lengths[: bisect_left(lengths, len(piece))]:

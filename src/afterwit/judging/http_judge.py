@@ -51,7 +51,7 @@ class HttpJudge:
     """A chat endpoint at `url`. Make it inside the event loop that uses it; `close` it there."""
 
     subjects = (ASKED, RESULTS)
-    """What it reads, as it scores no text that it did not write."""
+    """The subjects of its readings: an endpoint scores no text that it did not write."""
 
     def __init__(self, settings: JudgeSettings, environment: Mapping[str, str]) -> None:
         """SettingError if the key's environment variable is not set."""
@@ -149,8 +149,8 @@ class HttpJudge:
 
 
 def answer_of(body: bytes) -> Answer:
-    """The text of the first choice. An empty text is an answer. Thinking that was sent separately is not part
-    of it; if that took all the tokens, the answer did not finish.
+    """The text of the first choice, without thinking that was sent separately. An empty text is an answer; if
+    thinking took all the tokens, the answer did not finish.
 
     Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if its text is missing, as after a
     filter.

@@ -81,8 +81,8 @@ def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict
 def with_own_words(
     verdict: Verdict, words: str, reading: Reading, view: JudgeView, *, teach: bool = True
 ) -> Verdict:
-    """The verdict with a vote that records the reading of the words. With `teach` they are its hint, but for
-    what cannot be one. A complaint about facts that the model could not know gives no reward either."""
+    """The verdict with a vote that records the reading of the words. With `teach` they are its hint, without
+    parts that cannot be one. A complaint about facts that the model could not know gives no reward either."""
     if not words:
         return verdict
     hint, rejected = "", None

@@ -192,7 +192,7 @@ class Policy:
         verified: bool = False,
         base: PreTrainedModel | None = None,
     ) -> Policy:
-        """The policy at a version. The optimiser is new if the version has no state of one (the base).
+        """The policy at a version. The optimiser is new if the version keeps no state (the base).
 
         `base` is the frozen base of an earlier policy with these settings, for an adapter: it is not loaded
         again.

@@ -112,8 +112,8 @@ class Sample:
         """A sample of this sampling temperature.
 
         A greedy one is scored at temperature 1 and has no off-policy correction: its pi_b has no
-        probabilities. `tau`: the temperature that it is scored at in place of its own; the correction then
-        needs a pi_b that is of this one, or raw.
+        probabilities. `tau`: the temperature at which it is scored instead of its own; the correction then
+        needs a pi_b at this temperature, or a raw one.
         """
         tau = scoring_temperature(temperature) if tau is None else tau
         comparable = not is_greedy(temperature) and (basis == "raw" or temperature == tau)

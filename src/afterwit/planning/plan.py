@@ -172,7 +172,7 @@ def _llama_cpp_memory(settings: Settings, engine: LlamaCppSettings, model: Model
 
 
 def _server(name: str, model: Model, context: int, gpus: tuple[Gpu, ...]) -> Part:
-    """A server that takes no weights: as many copies as its GPUs hold, each over as few as it needs."""
+    """A server whose weights never change: as many copies as its GPUs hold, each over as few as it needs."""
     tokens, count = min(context, model.shape.context), len(gpus)
     parts = [
         Part(

@@ -118,7 +118,7 @@ class Progress(StrEnum):
     DROPPED = "dropped"
     """A person dropped it."""
     REPLACED = "replaced"
-    """A later lesson of its source says otherwise."""
+    """A later lesson of its source contradicts it."""
     WAITING = "waiting"
     """For a person, because it contradicts what others approved; or none of its turns may teach: a person
     reviews them, or they were taken back."""

@@ -187,7 +187,7 @@ class _Facts(NamedTuple):
 
     lessons: Sequence[Lesson]
     replaced: Collection[int]
-    """Numbers of those that a later one replaces."""
+    """Numbers of the lessons that a later one replaces."""
     waiting: Sequence[Waiting]
     excluded: frozenset[str]
     resting: Mapping[str, str]
@@ -288,7 +288,7 @@ def _general(
 
 
 def _replaced(lessons: Iterable[Lesson], rule: ReviewRule, excluded: Collection[str]) -> Collection[int]:
-    """The lessons that later ones replace, of those that may teach."""
+    """Of the lessons that may teach, those that a later one replaces."""
     return replaced(
         Given(each.number, each.adapter, each.source, each.scope, each.words_of(usable[-1]), dropped=False)
         for each in sorted(lessons, key=lambda each: -each.newest)

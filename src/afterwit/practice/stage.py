@@ -77,8 +77,8 @@ class Practice:
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
         self._recorded_only: set[tuple[int, str]] = set()
-        """Number and words of lessons without synthetic requests: of those that name a case, or if the model
-        writes none."""
+        """Number and words of lessons without synthetic requests: they name a case, or the model writes no
+        requests."""
         self._looked_s = 0.0
         """Seconds that the last look at the store took."""
         self.doing = IDLE

@@ -73,7 +73,7 @@ class LessonRow:
     """The owner of the approved turns that it contradicts; None: it contradicts none."""
     edited: bool
     replaced_by: int | None
-    """The later lesson that says otherwise, once it may teach; None: there is none."""
+    """The later lesson that contradicts it, once that may teach."""
     unlearning: str | None
     """Whether what practised it is being unlearned: empty for yes, else why it failed; None: no one asked."""
     request: str | None

@@ -1,4 +1,4 @@
-"""Episodes: from a person's request to their reaction. How each ended, and what follows of it. Pure.
+"""Episodes: from a person's request to their reaction. How each ended, and the consequences. Pure.
 
 A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words
 or feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.

@@ -207,7 +207,7 @@ class ItemRead(NamedTuple):
 
 
 def length(read: Sequence[tuple[SuiteItem, ItemRead]]) -> float | None:
-    """The expected tokens of all items as a share of those that were approved; None without items."""
+    """The expected tokens of all items as a share of the approved tokens; None without items."""
     approved = sum(len(item.ids) for item, _ in read)
     return sum(each.tokens for _, each in read) / approved if approved else None
 

@@ -241,7 +241,7 @@ class Runtime:
         """The answers that run; None without a gateway."""
 
     def waits_for(self) -> list[str]:
-        """What its end would wait for, and for how long at most."""
+        """The work that its end would wait for, each with the longest wait."""
         found = []
         if self.in_flight is not None and (count := self.in_flight.count):
             found.append(
@@ -273,7 +273,7 @@ class Runtime:
             build.teacher_server(settings, folder)
         if "learn" in self.stages:
             refuse_torchrun()
-            if find_spec("torch") is None:  # or the learner's process would die of it at each restart
+            if find_spec("torch") is None:  # else the learner's process would die at each restart
                 raise ModuleNotFoundError("there is no module torch", name="torch")
         make_home(home)
         for stage in self.stages:  # two processes over one home would overwrite each other's status

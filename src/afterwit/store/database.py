@@ -45,7 +45,7 @@ class Database(ABC):
     """After `FROM wanted`: joins each of its rows with those of a SELECT that refers to it, as `x`."""
 
     OTHERWISE: ClassVar[str]
-    """What to do about a store of another model."""
+    """The remedy for a store of another model."""
 
     machine = ""
     """The name of this machine if others may share the database."""

@@ -214,7 +214,7 @@ class AsyncStore:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        """Waits for calls, and runs at most TOGETHER of them, and all deferred ones, as one."""
+        """Waits for calls, and runs at most TOGETHER of these and all deferred ones as one."""
         ended = False
         while not ended:
             calls = list[_Call]()

@@ -27,7 +27,7 @@ class TrackingSettings:
     project: str = "afterwit"
     """The tracker's project for this home's run (MLflow: experiment)."""
     folder: str | None = None
-    """Where trackers write files; unset: `tracking` in the home."""
+    """The folder for trackers' files; unset: `tracking` in the home."""
     otlp_url: str | None = None
     """OpenTelemetry collector for spans (OTLP over HTTP, extra `otlp`), such as `http://127.0.0.1:4318`."""
 

@@ -88,7 +88,7 @@ def of_version(version: VersionRecord) -> dict[str, float]:
 
 
 def of_judge(outcomes: Sequence[Judged]) -> dict[str, float]:
-    """The group `judge`: the number of judged turns, and shares of them."""
+    """The group `judge`: the number of judged turns, and their shares."""
     flags = {
         "judge/hint_rate": [each.hinted for each in outcomes],
         "judge/good": [each.reward == 1 for each in outcomes],

@@ -166,9 +166,9 @@ def contradicts(
     """Whether a verdict of `source` on a kind of call waits for a person.
 
     `said`: each source's votes on this kind. `earlier`: rejections by `source` that contradicted the others
-    and that no person accepted. `spoken`: a person's word decided. Without one a call only worked or failed.
-    A call that worked contradicts no one; nor does one that failed, as calls do now and then, until
-    `ACCIDENTS` more of them failed than worked at the source: until then their rewards cancel.
+    and that no person accepted. `spoken`: a person's word decided; else the call only worked or failed. A
+    call that worked contradicts no one. Nor does one that failed, until the source's failures exceed its
+    successes by `ACCIDENTS`: until then their rewards cancel.
     """
     others = [votes for name, votes in said.items() if name != source]
     approved, rejected = [votes.approved for votes in others], [votes.rejected for votes in others]
@@ -180,7 +180,7 @@ def contradicts(
 
 
 def blames_all(said: Mapping[str, Votes], *, source: str) -> bool:
-    """Whether `source` rejects text that several others approve, with nothing to learn, as good as always.
+    """Whether `source` nearly always rejects, without a hint, text that several others approve.
 
     Text has no kind, so a single rejection contradicts no one. `said`: each source's approvals of text, and
     its rejections without a hint.

@@ -448,7 +448,7 @@ class Worker(threading.Thread):
                 while not self._inbox.empty():
                     self._inbox.get()()
                 self._step()
-            except Exception as error:  # not one request's fault: none of them can go on safely
+            except Exception as error:  # no single request's fault, so no request can go on safely
                 log.exception("the engine's step failed")
                 self._fail(EngineError(f"The engine failed: {error}"))
             events, self._events = self._events, defaultdict(list)

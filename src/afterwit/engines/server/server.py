@@ -278,8 +278,8 @@ TextOf = Callable[[Sequence[int]], str]
 class ServedResponse:
     """A request and its response so far.
 
-    At the start of a constrained one, the server is free for a look: what is no opening is dropped for JSON.
-    The JSON is held back until it is whole: a server cannot continue JSON.
+    A constrained response begins unconstrained: a text that opens no call is dropped for JSON. The JSON is
+    held back until it is whole, because a server cannot continue JSON.
     After an interruption the ids so far become part of the prompt, as do forced ones. Penalties then no
     longer count those ids, and a seed draws other ids than it would have.
     """
