@@ -4,7 +4,7 @@ The person, their competent judge and the measurements are those of `afterwit tr
 settings' own judge votes. With `--recorded 40 --conversations 1` the person first asks 40 questions and
 leaves without a word; one correction follows, and the versions that practice makes are measured meanwhile.
 
-Finished runs are kept in DATA, a JSON line each, and are the table of PAGE.
+Finished runs are kept in DATA, a JSON line each, and printed as a table.
 """
 
 from __future__ import annotations
