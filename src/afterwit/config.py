@@ -39,6 +39,8 @@ from afterwit.vetting.redaction import Redaction
 T = TypeVar("T")
 HOME_VARIABLE = "AFTERWIT_HOME"
 PREFIX = "AFTERWIT_"
+LONGEST_SHOWN = 200
+"""Characters of a name or a value in an error."""
 Tree = dict[str, Any]
 
 
@@ -200,13 +202,20 @@ def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
     for name, value in environment.items():
         if name.startswith(PREFIX) and name != HOME_VARIABLE:
             _assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    found: list[Source] = [(tree, lambda keys: f"in the environment ({PREFIX}{'__'.join(keys).upper()})")]
+
+    def variable(keys: Sequence[str]) -> str:
+        divided = "" if len(keys) > 1 else "; two underscores divide section and name"
+        return f"in the environment ({PREFIX}{'__'.join(keys).upper()}{divided})"
+
+    found: list[Source] = [(tree, variable)]
     if file.exists():
         try:
             text = file.read_text(encoding="utf-8-sig")
             found.append((tomllib.loads(text), partial(_in_file, file, text)))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise SettingError(f"{file} is not valid TOML: {error}") from error
+        except OSError as error:
+            raise SettingError(f"{file} cannot be read: {error.strerror}") from error
     return found
 
 
@@ -229,8 +238,8 @@ def _value(text: str) -> Any:
     """The text itself, which the settings' types parse; a list is parsed as JSON."""
     try:
         return json.loads(text) if text.startswith("[") else text
-    except json.JSONDecodeError as error:
-        raise SettingError(f"{text}: a list is written as JSON, for example [0.9, 0.98]") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{_cut(text)}: a list is written as JSON, for example [0.9, 0.98]") from error
 
 
 def _assign(tree: Tree, path: Sequence[str], value: Any) -> None:
@@ -278,7 +287,7 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
     key = message.partition(" ")[0]
     if isinstance(value, Mapping) and key in value:
         path, value = [*path, key], value[key]
-    name, where = ".".join(path), _place(path, sources)
+    name, where = _cut(".".join(path)), _place(path, sources)
     if fault["type"] in ("dataclass_type", "model_attributes_type"):
         message = f"it is a section: write [{name}], and below it each setting as name = value"
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -286,9 +295,14 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
         if kinds := [kind for kind in KINDS if path[0] == "engine" and path[-1] in has[kind]]:
             return f"{name}{where} is a setting of other engines: set engine.kind to {' or '.join(kinds)}"
         return f"unknown setting {name}{where}{_nearest(path)}"
-    near = difflib.get_close_matches(str(value), re.findall("'([^']*)'", str(choices)), n=1)
+    message = message.replace("a valid tuple", 'a list, for example ["one", "two"]')
+    near = difflib.get_close_matches(_cut(str(value)), re.findall("'([^']*)'", str(choices)), n=1)
     message += f"; did you mean {near[0]}?" if near else ""
-    return f"{name} = {value!r}{where}: {message}" if name else message
+    return f"{name} = {_cut(repr(value))}{where}: {message}" if name else message
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _place(path: Sequence[str], sources: Sequence[Source]) -> str:
@@ -314,10 +328,11 @@ ELSEWHERE = {
 
 def _nearest(path: Sequence[str]) -> str:
     """The setting that was meant: one of such a name in any section; else all of this section."""
-    path, names = [*path[:-1], ELSEWHERE.get(path[-1], path[-1])], known_names()
-    own = {name: name.rpartition(".")[2] for name in names}
-    close = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
-    meant = [name for name in names if own[name] in close]
+    last, names = _cut(path[-1].lower()), known_names()
+    path = [*path[:-1], ELSEWHERE.get(last, last)]
+    own = {name: {name.rpartition(".")[2], name.replace(".", "_")} for name in names}
+    close = difflib.get_close_matches(path[-1], set[str]().union(*own.values()), n=1, cutoff=0.75)
+    meant = [name for name in names if own[name].intersection(close)]
     near = difflib.get_close_matches(".".join(path), meant, n=1, cutoff=0.0)
     siblings = [name for name in names if name.rpartition(".")[0] == ".".join(path[:-1])]
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(siblings)}"

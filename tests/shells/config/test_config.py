@@ -62,6 +62,14 @@ def test_a_section_that_is_written_as_a_setting_is_told_so(home: Path, line: str
         ("objective.subset=studnet", "objective.subset = 'studnet' on the command line"),
         ("learner.batch=0", "learner.batch = '0' on the command line: batch is 0, but must be at least 1"),
         ("judge.votes", "write it as section.name=value"),
+        ("JUDGE.VOTES=5", "did you mean judge?"),
+        ("judge.VOTES=5", "did you mean judge.votes?"),
+        ("judge_votes=5", "did you mean judge.votes?"),
+        ("judge:votes=5", "did you mean judge.votes?"),
+        ("redaction.kinds=emails", 'a list, for example ["one", "two"]'),
+        ("redaction.patterns=" + "[" * 100_000, "a list is written as JSON"),
+        ("judge.votes=" + "9" * 100_000, "judge.votes = '999"),
+        ("judge." + "a" * 100_000 + "=1", "unknown setting judge.aaa"),
     ],
 )
 def test_a_wrong_flag_is_one_line_that_helps(home: Path, flag: str, said: str) -> None:
@@ -69,6 +77,12 @@ def test_a_wrong_flag_is_one_line_that_helps(home: Path, flag: str, said: str) -
         load(home=home, pairs=[flag], environment={})
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_variable_with_one_underscore_in_place_of_two_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"two underscores .*; did you mean judge.votes\?"):
+        load(home=tmp_path, environment={"AFTERWIT_JUDGE_VOTES": "3"})
 
 
 def test_an_unknown_environment_variable_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -78,7 +92,7 @@ def test_an_unknown_environment_variable_is_refused_by_its_name(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["AFTERWIT_CONFIG", "AFTERWIT_KEY"])
 def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SettingError, match=rf"unknown setting .*\({name}\)"):
+    with pytest.raises(SettingError, match=rf"unknown setting .*\({name};"):
         load(home=tmp_path, environment={name: "x"})
 
 
@@ -86,6 +100,18 @@ def test_broken_toml_is_told_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[judge\n")
     with pytest.raises(SettingError, match=r"config.toml is not valid TOML"):
         load(home=tmp_path, environment={})
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 20_000, "[judge]\nvotes = " + "9" * 5_000])
+def test_toml_beyond_all_bounds_is_told_with_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(SettingError, match=r"config.toml is not valid TOML"):
+        load(home=tmp_path, environment={})
+
+
+def test_a_folder_is_no_configuration_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot be read: Is a directory"):
+        load(home=tmp_path, file=tmp_path, environment={})
 
 
 def test_every_section_is_refused_what_it_does_not_know(tmp_path: Path) -> None:
