@@ -106,6 +106,7 @@ class Redaction:
 
 def _marked(named: tuple[Redaction, str]) -> str:
     redaction, text = named
+    wanted: list[tuple[str, re.Pattern[str], Callable[[Match], bool]]]
     wanted = [(kind, *PATTERNS[kind]) for kind in redaction.kinds]
     wanted += [(OWN, re.compile(pattern), bool) for pattern in redaction.patterns]
     for kind, pattern, is_one in wanted:
