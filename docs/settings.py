@@ -47,7 +47,7 @@ def _tables() -> Iterator[str]:
         for kind in (info.annotation, *one_of):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 name = f'`[{section}]` with `kind = "{kind().kind}"`' if kind in one_of else f"`[{section}]`"
-                rows = dict(_rows(kind))
+                rows = {setting: row for setting, row in _rows(kind) if setting != "kind"}
                 yield _table(name, kind, rows, earlier)
                 earlier |= dict.fromkeys(rows.values(), name)
 
@@ -83,7 +83,7 @@ def _choices(tables: Mapping[str, Iterable[str]], name: str, note: str) -> str:
 
 def _default(field: dataclasses.Field[typing.Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return "not set" if field.default is None else f"`{_written(field.default)}`"
+        return "unset" if field.default is None else f"`{_written(field.default)}`"
     assert field.default_factory is not dataclasses.MISSING
     return f"`{_written(field.default_factory())}`"
 

@@ -33,7 +33,7 @@ class EmbeddedSettings:
     """GiB of keys and values kept, so that a request skips the beginning that it shares with an earlier
     one. Unset: an eighth of the device's memory. 0: no reuse."""
     threads: int = 1
-    """CPU threads of torch; 0: torch's choice. On busy cores two were several times slower."""
+    """CPU threads of torch; 0: torch's choice."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
