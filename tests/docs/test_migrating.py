@@ -28,7 +28,6 @@ OTHERS = {
     "--save-interval 100",
     "--log-probs-chunk-size 1024",
     "MEM_FRACTION_STATIC",
-    "LEARNING_RATE",
 }
 """Rows whose number belongs to their engine or to one experiment: no recipe sets it."""
 LAUNCHERS = ("binary-rl", "opd", "opd-topk", "combine", "topk-select")
