@@ -152,7 +152,7 @@ def read_rows(
     """The rows of one sequence of any environment; `own` is its `inference_logprobs`. Raises ValueError for a
     malformed row.
 
-    The sampled id may stand anywhere in its row, and the others in any order. A position has no row if it is
+    The sampled id may be anywhere in its row, and the others in any order. A position has no row if it is
     outside the loss, if its row is padding alone, or, in the form `sampled`, if its value equals its own
     log-prob.
     """
