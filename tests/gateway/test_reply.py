@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from afterwit.chat_format.encode import Detokenizer
 from afterwit.chat_format.families import HERMES, LLAMA
 from afterwit.chat_format.parse import ResponseParser
-from afterwit.dialects.dialect import ParsedCall, TextDelta
+from afterwit.dialects.dialect import ParsedCall, ReasoningDelta, TextDelta
 from afterwit.engines.port import Step
 from afterwit.gateway.reply import Reply
 from afterwit.turn import Finish
@@ -96,6 +96,18 @@ def test_the_tokens_of_a_stop_string_are_recorded_and_the_reply_is_done():
     assert growing.done
     assert growing.sampled().ids == tuple(map(ord, "go stop"))
     assert spoken(growing.finish()) == " "
+
+
+@given(st.integers(1, 40), st.sampled_from(["\nObservation:", "day", "\n\nIt"]))
+def test_a_thought_is_not_matched_with_stop_strings(size: int, stop: str):
+    """An agent's mark for the end of its turn is about what it reads, which is the content."""
+    thought, content = "A day.\n\nIt is May.\nObservation: no", f"May.{stop} no"
+    growing = reply(stops=[stop])
+    shown = run(growing, steps(f"<think>\n{thought}\n</think>\n\n{content}", size))
+    message = growing.message(str)
+    assert (message.reasoning, message.content, growing.stop) == (thought, "May.", stop)
+    assert "".join(event.text for event in shown if isinstance(event, ReasoningDelta)) == thought
+    assert growing.sampled().ids[:7] == tuple(map(ord, "<think>"))
 
 
 def test_a_forced_opening_is_not_matched_with_stop_strings():

@@ -311,6 +311,12 @@ class StopStrings:
         text, self._held = text[:keep], text[keep:]
         return text
 
+    def skip(self, text: str) -> str:
+        """A text that no stop string begins in, after what was held back."""
+        for begun in self._begun:
+            begun.length = 0
+        return self.finish() + text
+
     def finish(self) -> str:
         text, self._held = self._held, ""
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import chain
@@ -40,7 +40,7 @@ class Reply:
         self._any_stops = any(stops)
         self._one_call = one_call
         self._forced = forced
-        """Its first tokens, which the request gave: no stop string begins in them."""
+        """Its first tokens, which the request gave: no stop string begins in them, nor in thoughts."""
         self._prefilled = prefilled
         """Characters of its content that the client sent."""
         self._pending_prefill = prefilled
@@ -94,13 +94,11 @@ class Reply:
         """The events that the step's tokens complete."""
         if step.ids:
             self._steps.append(step)
-        if self._by_token:
-            text = "".join(self._clear(step, place) for place in range(len(step.ids)))
-        else:
-            text = self._detokenizer.push(step.ids)
+        thought, events = self._parser.thinks, []
+        for text in self._texts(step):
+            events += self._parser.push(text) if text else []
+        events = self._keep(events)
         self.completion += len(step.ids)
-        thought = self._parser.thinks
-        events = self._keep(self._parser.push(text)) if text else []
         if thought or self._parser.thinks:
             self.reasoning += len(step.ids)
         if self._stops.matched is not None or (self._one_call and self._calls):
@@ -150,12 +148,22 @@ class Reply:
             cache_version=min(cached, default=None),
         )
 
+    def _texts(self, step: Step) -> Iterator[str]:
+        """The text that a step clears: token by token with stop strings, since a thought may end in it."""
+        if not self._by_token:
+            yield self._detokenizer.push(step.ids)
+        elif self._any_stops:
+            yield from (self._clear(step, place) for place in range(len(step.ids)))
+        else:
+            yield "".join(self._clear(step, place) for place in range(len(step.ids)))
+
     def _clear(self, step: Step, place: int) -> str:
         """The text that the token at a place clears. `completion` counts the tokens before the step."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
         forced = self.completion + place < self._forced
-        shown = self._stops.push(piece) if self._any_stops and not forced else piece
+        exempt = forced or self._parser.thinks
+        shown = self._stops.skip(piece) if exempt else self._stops.push(piece)
         self._cleared += len(shown)
         is_end = step.ended == "stop" and place == len(step.ids) - 1
         if self._text_of is not None and not is_end and not (forced and self._prefilled):
