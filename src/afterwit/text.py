@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+MOST_LISTED = 20
+"""Numbers in one sentence."""
+
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")
 """In JSON text without escaped backslashes: half of a surrogate pair."""
@@ -15,6 +18,17 @@ _BREAKS = [(sign.encode(), b"\\u%04x" % ord(sign)) for sign in "\x85\u2028\u2029
 def counted(number: int, noun: str) -> str:
     """ "1 turn", "2,000 turns"."""
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def is_seen(text: str) -> bool:
+    """Whether a reader sees any of it: white space, controls and zero-width spaces are not seen."""
+    return any(letter.isprintable() and letter != " " for letter in text)
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """ "0, 1, 2"; of many only the last ones, after an ellipsis."""
+    shown = [str(number) for number in numbers[-MOST_LISTED:]]
+    return ", ".join(["..."] * (len(numbers) > MOST_LISTED) + shown)
 
 
 def prefix_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -290,6 +290,12 @@ def test_a_rollback_to_the_base_is_the_base_and_takes_no_room(versions: Versions
     assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 3, 4, 5, 6, 7]
 
 
+def test_a_rollback_to_nowhere_names_the_newest_of_many_versions(versions: Versions) -> None:
+    grow(versions, 25)
+    with pytest.raises(SettingError, match=r"no version 99; there are: \.\.\., 6, 7, .*, 25$"):
+        roll_back(versions, 99, now=10.0)
+
+
 @pytest.mark.parametrize(
     ("target", "words"), [(9, "no version 9; there are: 0, 1, 2"), (2, "newest already")]
 )

@@ -127,6 +127,7 @@ async def test_a_lesson_is_edited_accepted_dropped_and_unlearned_by_buttons(
     ("number", "order", "words", "status", "why"),
     [
         (1, "edit", " \r\n ", 409, "a lesson has 1 to 1000 characters, not 0"),
+        (1, "edit", "\u200b\u200b", 409, "a lesson has 1 to 1000 characters, not 0"),
         (1, "edit", "The key is AKIA" + "IOSFODNN7EXAMINE", 409, "these words hold a secret"),
         (9, "edit", "Be brief.", 409, "there is no lesson 9"),
         (9, "undo", "", 409, "there is no lesson 9"),

@@ -44,6 +44,7 @@ from afterwit.errors import (
     VersionsUnavailable,
     VersionTaken,
 )
+from afterwit.text import listed
 from afterwit.turn import SHARED
 from afterwit.version import Origin, Version, brought_back, tainted, taken_back, turns_in
 
@@ -530,9 +531,7 @@ def _checked(versions: Versions, chain: Sequence[Version], target: int, after: i
         raise SettingError("nothing has been learned here yet: there is no version to return from")
     by_number, newest = {version.number: version for version in chain}, chain[-1].number
     if target not in by_number:
-        raise SettingError(
-            f"there is no version {target}{whose}; there are: {', '.join(map(str, by_number))}"
-        )
+        raise SettingError(f"there is no version {target}{whose}; there are: {listed([*by_number])}")
     if after not in (None, newest):
         raise VersionTaken(f"version {newest} came after version {after}")
     if target == newest:

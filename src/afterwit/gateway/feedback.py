@@ -18,6 +18,7 @@ from afterwit.learning.schedule import with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
 from afterwit.store import Filter, Store
+from afterwit.text import is_seen
 from afterwit.turn import Kind, RecordedTurn, Turn, choice_turn, turn_of_response
 from afterwit.verdict import Feedback, Flag, Review
 from afterwit.vetting.doubts import flags_of_feedback
@@ -220,8 +221,7 @@ def _words_of(body: Mapping[str, Any], name: str) -> str | None:
     words = body.get(name)
     if words is None:
         return None
-    seen = isinstance(words, str) and any(letter.isprintable() and letter != " " for letter in words)
-    if not isinstance(words, str) or not seen:  # a zero-width space is not seen either
+    if not isinstance(words, str) or not is_seen(words):
         raise _wrong(name, f"{name} must be text of more than white space.")
     if len(words) > MAX_TEXT:
         raise _wrong(name, f"{name} is limited to {MAX_TEXT} characters, not {len(words)}.")

@@ -24,7 +24,7 @@ from afterwit.practice.rounds import may_teach
 from afterwit.progress import PersonRequest
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
-from afterwit.text import counted
+from afterwit.text import counted, is_seen
 from afterwit.turn import Message, one_line
 from afterwit.verdict import ReviewRule
 from afterwit.vetting.redaction import Redaction
@@ -290,7 +290,7 @@ def learned_from(store: Store, turns: Sequence[str]) -> list[tuple[int, str, int
 def edit(store: Store, number: int, words: str, redaction: Redaction, *, now: float) -> None:
     """Have a lesson teach in these words from now on. What waits with the old ones ends. Raises SettingError
     for words that cannot teach."""
-    said = " ".join(words.split())
+    said = " ".join(words.split()) if is_seen(words) else ""
     if not said or len(said) > MOST_WORDS:
         raise SettingError(f"a lesson has 1 to {MOST_WORDS} characters, not {len(said)}")
     if redaction.found([said]):

@@ -19,7 +19,7 @@ from afterwit.practice.table import learned_from
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.promotion.episodes import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
-from afterwit.text import counted
+from afterwit.text import counted, listed
 from afterwit.turn import SHARED, Turn, one_line
 from afterwit.verdict import Question, Verdict
 from afterwit.version import Origin
@@ -127,7 +127,7 @@ def _chosen(versions: Sequence[VersionRecord], number: int | None) -> VersionRec
         return found
     found = next((each for each in versions if each.number == number), None)
     if found is None:
-        known = ", ".join(str(each.number) for each in versions) or "none"
+        known = listed([each.number for each in versions]) or "none"
         raise SettingError(f"there is no version {number}; there are: {known}")
     return found
 
