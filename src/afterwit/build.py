@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+JUDGES = plugins.Table["Callable[[JudgeSettings], JudgeClient]"](plugins.JUDGES, Callable)
+
 
 def store_of_model(settings: Settings, home: Path, folder: Path, *, bind: bool = True) -> Store:
     """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's.
@@ -131,8 +133,7 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     from afterwit.judging.engine_judge import EngineJudge
 
     if settings.client is not None:
-        client: JudgeClient = plugins.load(plugins.JUDGES, settings.client)(settings)
-        return client
+        return JUDGES.loaded(settings.client)(settings)
     if settings.url is not None:
         return http_judge(settings)
     if engine is None:

@@ -119,6 +119,16 @@ class Settings(BaseModel):
         return _unpickled, (self.__getstate__(),)
 
 
+def _is_section(name: str, kind: type) -> None:
+    if not dataclasses.is_dataclass(kind()):
+        raise TypeError(f"{kind.__name__} is no data class")
+    if name in Settings.model_fields:
+        raise ValueError("Afterwit has a section of this name")
+
+
+SECTIONS = plugins.Table[type](plugins.SECTIONS, type, check=_is_section)
+
+
 def _unpickled(state: dict[Any, Any]) -> Settings:
     kind = settings_class()
     settings = kind.__new__(kind)
@@ -128,11 +138,9 @@ def _unpickled(state: dict[Any, Any]) -> Settings:
 
 @cache
 def settings_class() -> type[Settings]:
-    """`Settings` with the sections of installed packages. Raises SettingError if one fails to load."""
+    """`Settings` with the sections of installed packages, except those that cannot be used."""
     added: dict[str, Any] = {"engine": (engine_section(), EmbeddedSettings())}
-    for name, part in plugins.installed(plugins.SECTIONS).items():
-        section = plugins.loaded(part)
-        added[name] = (section, section())
+    added |= {name: (section, section()) for name, section in SECTIONS.usable().items()}
     return create_model("Settings", __base__=Settings, **added)
 
 
@@ -282,6 +290,7 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
     if fault["type"] == "union_tag_invalid":  # the kind of an engine
         path, value, choices = [*path, "kind"], fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
         message = f"it must be one of {choices}"
+        KINDS.get(value)  # raises if a package provides it
     elif len(path) > 1 and path[0] == "engine" and path[1] in KINDS:
         del path[1]  # not a setting: the kind of the section
     key = message.partition(" ")[0]
@@ -291,8 +300,10 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
     if fault["type"] in ("dataclass_type", "model_attributes_type"):
         message = f"it is a section: write [{name}], and below it each setting as name = value"
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        has = {kind: [field.name for field in dataclasses.fields(KINDS[kind].settings)] for kind in KINDS}
-        if kinds := [kind for kind in KINDS if path[0] == "engine" and path[-1] in has[kind]]:
+        SECTIONS.get(path[0])  # raises if a package provides it
+        engines = KINDS.usable().items() if path[0] == "engine" else ()
+        has = {name: [field.name for field in dataclasses.fields(kind.settings)] for name, kind in engines}
+        if kinds := [name for name in has if path[-1] in has[name]]:
             return f"{name}{where} is a setting of other engines: set engine.kind to {' or '.join(kinds)}"
         return f"unknown setting {name}{where}{_nearest(path)}"
     message = message.replace("a valid tuple", 'a list, for example ["one", "two"]')

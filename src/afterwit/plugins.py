@@ -11,7 +11,8 @@ and it is there as soon as the package is installed. `docs/extend.md` shows each
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
@@ -43,51 +44,77 @@ T = TypeVar("T")
 
 
 class Table(Mapping[str, T]):
-    """The values of a setting by name: those that come with Afterwit, then those of installed packages, which
-    are loaded when they are read."""
+    """The parts of a group by name: those that come with Afterwit, then those of installed packages, which
+    are loaded when they are read. A part that cannot be used raises SettingError, which names its package."""
 
-    def __init__(self, group: str, built_in: Mapping[str, T]) -> None:
-        self._group, self._built_in = group, built_in
+    def __init__(
+        self,
+        group: str,
+        kind: Any,
+        built_in: Mapping[str, T] = {},
+        check: Callable[[str, T], object] = lambda name, part: None,
+    ) -> None:
+        """`kind` is the parts' class; `check` raises for a part that cannot have its name."""
+        self.group, self._kind, self._built_in, self._check = group, kind, built_in, check
 
     def __getitem__(self, name: str) -> T:
         if name in self._built_in:
             return self._built_in[name]
-        if name not in installed(self._group):
+        if name not in self:
             raise KeyError(name)
-        part: T = loaded(installed(self._group)[name])
-        return part
+        return self.loaded(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._built_in or name in installed(self.group)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._built_in
-        yield from (name for name in installed(self._group) if name not in self._built_in)
+        yield from (name for name in installed(self.group) if name not in self._built_in)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def usable(self) -> dict[str, T]:
+        """All parts but those that cannot be used: they concern only who names them."""
+        found: dict[str, T] = {}
+        for name in self:
+            with suppress(SettingError):
+                found[name] = self[name]
+        return found
+
+    def loaded(self, name: str) -> T:
+        """The part that a package adds under this name. SettingError if there is none that can be used."""
+        found = installed(self.group)
+        if name not in found:
+            near = difflib.get_close_matches(name, found, n=1)
+            known = f"did you mean {near[0]}?" if near else f"installed: {', '.join(found) or 'none'}"
+            raise SettingError(f"no installed package provides {name} ({self.group}); {known}")
+        own, *others = found[name]
+        provides = f"{package(own)} provides {name} ({self.group})"
+        if others:
+            raise SettingError(f"{provides}, and so does {package(others[0])}: uninstall one of them")
+        if name in self._built_in:
+            raise SettingError(f"{provides}, a name of Afterwit's own: update or uninstall it")
+        try:
+            part: T = own.load()
+            if not isinstance(part, self._kind):
+                raise TypeError(f"{own.value} is no {self._kind.__name__}")
+            self._check(name, part)
+        except (Exception, SystemExit) as error:  # a foreign package may raise anything
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise SettingError(f"{provides} but fails to load: update or uninstall it: {why}") from error
+        return part
+
 
 @cache
-def installed(group: str) -> Mapping[str, EntryPoint]:
-    """The parts of a group by name, not loaded, in the order of their names."""
-    return {each.name: each for each in sorted(entry_points(group=group))}
+def installed(group: str) -> Mapping[str, Sequence[EntryPoint]]:
+    """The parts of a group by name, not loaded, in the order of their names: several if packages disagree."""
+    found: dict[str, list[EntryPoint]] = {}
+    for part in sorted(entry_points(group=group)):
+        found.setdefault(part.name, []).append(part)
+    return found
 
 
-def load(group: str, name: str) -> Any:
-    """One part. Raises SettingError if there is none of that name, or if its package cannot be imported."""
-    found = installed(group).get(name)
-    if found is None:
-        near = difflib.get_close_matches(name, installed(group), n=1)
-        known = f"did you mean {near[0]}?" if near else f"installed: {', '.join(installed(group)) or 'none'}"
-        raise SettingError(f"no installed package provides {name} ({group}); {known}")
-    return loaded(found)
-
-
-def loaded(part: EntryPoint) -> Any:
-    """The object that an entry point names. Raises SettingError if it cannot be imported."""
-    try:
-        return part.load()
-    except Exception as error:  # a foreign package may raise anything
-        package = part.dist.name if part.dist is not None else part.module
-        raise SettingError(
-            f"{package} provides {part.name} ({part.group}) but fails to load: update or uninstall it: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+def package(part: EntryPoint) -> str:
+    """The name of the package that declares a part."""
+    return part.module if part.dist is None else part.dist.name

@@ -161,7 +161,7 @@ for text in ("That is wrong.", "Thanks!"):
 
 @pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_dialect_has_its_path(run: Callable[[str], str]) -> None:
-    code = "from afterwit.dialects.table import DIALECTS; print(*(each.path for each in DIALECTS))"
+    code = "from afterwit.dialects.table import served; print(*(each.path for each in served()))"
     assert "/v1/plain" in run(code).split()
 
 

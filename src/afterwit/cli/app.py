@@ -65,12 +65,18 @@ for panel, commands in PANELS.items():
 app.add_typer(lessons_app, name="lessons", rich_help_panel="Look")
 app.add_typer(maintain.keys_app, name="keys", rich_help_panel="Maintain")
 app.add_typer(maintain.store_app, name="store", rich_help_panel="Maintain")
-for name, part in plugins.installed(plugins.COMMANDS).items():
+
+
+def _is_new(name: str, group: typer.Typer) -> None:
+    if name in OURS:
+        raise ValueError("Afterwit has a command of this name")
+
+
+OURS = {each.name for each in (*app.registered_commands, *app.registered_groups)}
+GROUPS = plugins.Table(plugins.COMMANDS, typer.Typer, check=_is_new)
+for name in plugins.installed(plugins.COMMANDS):
     try:
-        found = plugins.loaded(part)
-        if not isinstance(found, typer.Typer):
-            raise SettingError(f"the command {name} of a package is {part.value}, which is no typer.Typer")
-        app.add_typer(found, name=name, rich_help_panel="Packages")
+        app.add_typer(GROUPS.loaded(name), name=name, rich_help_panel="Packages")
     except SettingError as error:  # no other command needs it
         print(f"afterwit: {error}", file=sys.stderr)
 

@@ -346,15 +346,14 @@ def train(
         afterwit train Qwen/Qwen3-0.6B --from atropos --steps 100
     """
     end_at_signals()
-    from afterwit import plugins
-    from afterwit.running.train import run
+    from afterwit.running.train import BATCHES, run
 
     if source is None and (url is not None or steps is not None):
         raise SettingError("--url and --steps need --from")
     direct = {"model": _model(model, model_option), "learner.processes": learner_processes}
     below = None
     if source is not None:
-        below, direct[f"{source}.url"] = plugins.load(plugins.BATCHES, source).defaults, url
+        below, direct[f"{source}.url"] = BATCHES.loaded(source).defaults, url
     settings, folder = loaded(home, config, set_, direct, below=below, recipe=recipe)
     run(settings, folder, forever=follow, source=source, steps=steps)
 

@@ -10,13 +10,21 @@ from afterwit.dialects.dialect import Dialect
 from afterwit.dialects.messages import ANTHROPIC_MESSAGES
 from afterwit.dialects.responses import OPENAI_RESPONSES
 
-DIALECTS: tuple[Dialect, ...] = (
-    OPENAI_CHAT,
-    OPENAI_RESPONSES,
-    ANTHROPIC_MESSAGES,
-    *map(plugins.loaded, plugins.installed(plugins.DIALECTS).values()),
-)
+DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES)
 """Errors at paths of no dialect, for clients of none, leave in the first one."""
+
+
+def _has_own_path(name: str, dialect: Dialect) -> None:
+    if any(each.owns(dialect.path) for each in DIALECTS):
+        raise ValueError(f"Afterwit has the path {dialect.path}")
+
+
+ADDED = plugins.Table(plugins.DIALECTS, Dialect, check=_has_own_path)
+
+
+def served() -> tuple[Dialect, ...]:
+    """Every dialect. SettingError if one of a package cannot be used: its clients would find no path."""
+    return (*DIALECTS, *(ADDED.loaded(name) for name in ADDED))
 
 
 def dialect_of(path: str, dialects: Sequence[Dialect], headers: Collection[str] = ()) -> Dialect:

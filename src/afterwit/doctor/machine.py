@@ -8,19 +8,24 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from afterwit import build
+from afterwit import build, plugins
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.checkpoints.remote import Remote
 from afterwit.checkpoints.versions import Versions
-from afterwit.config import Settings
+from afterwit.config import SECTIONS, Settings
+from afterwit.dialects.table import ADDED
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.kinds import KINDS
 from afterwit.engines.model_files import shapes_of, weight_files
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url
-from afterwit.store import store_exists
+from afterwit.objective.settings import HINT_RULES, OBJECTIVES
+from afterwit.running.train import BATCHES
+from afterwit.store import STORES, store_exists
 
 BYTES_PER_WEIGHT = 4 + 8
 """A version has each weight that trains in fp32, and AdamW's two moments."""
@@ -95,6 +100,20 @@ def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
     config = read_config(folder).get_text_config().to_dict()
     token = kept_per_token(config) * dtype.itemsize
     return in_words(budget_of(engine, device), token, context_of(config, engine.context_length))
+
+
+def check_packages() -> Iterator[Finding]:
+    """Every part that an installed package adds. A command that cannot be used is printed by each run."""
+    from afterwit.objective.terms import TERMS  # imports torch
+
+    def added(table: plugins.Table[Any], name: str) -> str:
+        table.loaded(name)
+        return f"added by {plugins.package(plugins.installed(table.group)[name][0])}"
+
+    named = (HINT_RULES, OBJECTIVES, TERMS, KINDS, STORES, build.JUDGES, BATCHES)
+    for table in (*named, SECTIONS, ADDED):
+        for name in plugins.installed(table.group):
+            yield tested(f"{name} ({table.group})", added, table, name, remedy="")
 
 
 def check_versions(versions: Versions) -> Iterator[Finding]:

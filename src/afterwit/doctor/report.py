@@ -15,7 +15,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding
 from afterwit.doctor.judge import check_judge
-from afterwit.doctor.machine import check_machine, check_store, check_versions
+from afterwit.doctor.machine import check_machine, check_packages, check_store, check_versions
 from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Progress, silent
@@ -60,6 +60,7 @@ def findings_of(
     folder = model_folder(settings.model, home)
     begin("testing the machine")
     yield from check_machine(settings, home, folder)
+    yield from check_packages()
     begin("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder, settings.versions)
     yield from check_versions(versions)

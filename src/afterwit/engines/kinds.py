@@ -9,7 +9,7 @@ from functools import reduce
 from importlib import import_module
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BeforeValidator, Field
 
@@ -57,20 +57,27 @@ class EngineKind:
     """From the model's folder, the settings, and whether new weights will come to an engine that is ready."""
 
 
-KINDS: Mapping[str, EngineKind] = plugins.Table(
+def _is_named(name: str, kind: EngineKind) -> None:
+    if get_args(get_type_hints(kind.settings)["kind"]) != (name,):
+        raise TypeError(f"the kind of its settings is not Literal[{name!r}]")
+
+
+KINDS = plugins.Table(
     plugins.ENGINES,
+    EngineKind,
     {
         "embedded": EngineKind(settings=EmbeddedSettings, open=_open_embedded),
         "vllm": EngineKind(settings=VllmSettings, open=_open_servers),
         "sglang": EngineKind(settings=SglangSettings, open=_open_servers),
         "llama_cpp": EngineKind(settings=LlamaCppSettings, open=_open_servers),
     },
+    _is_named,
 )
 
 
 def engine_section() -> Any:
     """The type of the section `[engine]` with the kinds of installed packages, for pydantic."""
-    kinds: Any = reduce(or_, (kind.settings for kind in KINDS.values()))
+    kinds: Any = reduce(or_, (kind.settings for kind in KINDS.usable().values()))
     return Annotated[kinds, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 
 

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.dialect import Dialect, Usage
 from afterwit.dialects.request import RequestLimits
-from afterwit.dialects.table import DIALECTS
+from afterwit.dialects.table import served
 from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreLost, StoreUnavailable
 from afterwit.gateway.auth import KeyCache, new_key
@@ -77,7 +77,7 @@ class Gateway:
     renderer: Renderer
     store: AsyncStore
     settings: GatewaySettings
-    dialects: tuple[Dialect, ...] = DIALECTS
+    dialects: tuple[Dialect, ...] = field(default_factory=served)
     adapters: AdapterPolicy = field(default_factory=AdapterPolicy)
     redaction: Redaction = field(default_factory=Redaction)
     lessons: Lessons | None = None

@@ -49,7 +49,7 @@ _OBJECTIVES = {
     "combine": Objective(terms={"combine": "combine"}),
     "rl": Objective(terms={"rl": "rl"}),
 }
-OBJECTIVES = plugins.Table(plugins.OBJECTIVES, _OBJECTIVES)
+OBJECTIVES = plugins.Table(plugins.OBJECTIVES, Objective, _OBJECTIVES)
 
 
 Members = tuple["Tensor", "Tensor", "Tensor", "Tensor | None"]
@@ -216,7 +216,7 @@ _HINT_RULES = {
     "sequence_optimal": _OVERLAP,
     "token_optimal": replace(_OVERLAP, per_token=True),
 }
-HINT_RULES = plugins.Table(plugins.HINT_RULES, _HINT_RULES)
+HINT_RULES = plugins.Table(plugins.HINT_RULES, HintRule, _HINT_RULES)
 
 
 WEIGHTS = ("w_rl", "w_opd", "entropy_coef", "beta")

@@ -214,7 +214,7 @@ _TERMS = {
     "topk_opd": TOPK_OPD,
     "topk_distill": TOPK_DISTILL,
 }
-TERMS = plugins.Table(plugins.TERMS, _TERMS)
+TERMS = plugins.Table(plugins.TERMS, Term, _TERMS)
 
 
 def term_loss(name: str, now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:

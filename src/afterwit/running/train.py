@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from afterwit import build, plugins
 from afterwit.config import Settings
@@ -42,6 +42,7 @@ LOCK_POLL_S = 1.0
 """Seconds between two attempts to become the only learner."""
 
 
+@runtime_checkable
 class BatchSource(Protocol):
     """Batches that come from elsewhere than the home's store."""
 
@@ -66,6 +67,9 @@ class BatchSource(Protocol):
         `report` takes the stage's health and a sentence; call `committed` with each version that is on disk.
         `paused` returns the reason to fetch no batch now, or None.
         """
+
+
+BATCHES = plugins.Table[BatchSource](plugins.BATCHES, BatchSource)
 
 
 def run(
@@ -121,13 +125,12 @@ def _on_batches(
     """Train on the batches of an installed source, and commit each version to the store."""
     trainer.begin(now=time.time())
     store.reconcile(trainer.versions.of(None).all(), now=time.time())
-    batches: BatchSource = plugins.load(plugins.BATCHES, source)
 
     def commit(version: Version) -> None:
         store.commit_version(version, now=time.time())
         committed(store)
 
-    batches.run(
+    BATCHES.loaded(source).run(
         settings,
         trainer,
         steps=steps,

@@ -5,9 +5,8 @@ Below are the databases that Afterwit can open: one entry of a table for each UR
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from afterwit import plugins
 from afterwit.errors import SettingError
@@ -41,6 +40,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class StoreKind(Protocol):
     """A kind of store. Drivers are imported when a store is opened, so that commands start without them."""
 
@@ -76,8 +76,10 @@ class Postgresql:
         return PostgresqlStore.exists(url)
 
 
-STORES: Mapping[str, StoreKind] = plugins.Table(
-    plugins.STORES, {"sqlite": Sqlite(), "postgresql": Postgresql(), "postgres": Postgresql()}
+STORES = plugins.Table[StoreKind](
+    plugins.STORES,
+    StoreKind,
+    {"sqlite": Sqlite(), "postgresql": Postgresql(), "postgres": Postgresql()},
 )
 
 

@@ -244,28 +244,31 @@ for command in {commands!r}:
 
 
 @pytest.mark.parametrize(
-    ("code", "error"),
+    ("name", "code", "error"),
     [
-        ("1 / 0", "afterwit: careless provides count (afterwit.commands) but fails to load"),
-        ("app = print", "afterwit: the command count of a package is careless:app, which is no typer.Typer"),
+        ("count", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("count", "raise SystemExit(3)", "SystemExit: 3"),
+        ("count", "app = print", "TypeError: careless:app is no Typer"),
+        ("turns", "import typer; app = typer.Typer()", "ValueError: Afterwit has a command of this name"),
     ],
 )
-def test_a_package_whose_command_fails_to_load_costs_that_command_alone(
-    tmp_path: Path, code: str, error: str
+def test_a_package_whose_command_cannot_be_used_costs_that_command_alone(
+    tmp_path: Path, name: str, code: str, error: str
 ) -> None:
     about = tmp_path / "careless-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: careless\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[afterwit.commands]\ncount = careless:app\n")
+    (about / "entry_points.txt").write_text(f"[afterwit.commands]\n{name} = careless:app\n")
     (tmp_path / "careless.py").write_text(f"{code}\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "afterwit", "--version"]
+    command = [sys.executable, "-m", "afterwit", "turns", "--help"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
     )
-    assert done.stdout.count(".") == 2
+    assert "List turns with state and reason" in done.stdout
     (line,) = done.stderr.splitlines()
-    assert line.startswith(error)
+    provides = f"careless provides {name} (afterwit.commands) but fails to load: update or uninstall it"
+    assert line == f"afterwit: {provides}: {error}"
 
 
 @cache
