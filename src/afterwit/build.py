@@ -133,7 +133,10 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     from afterwit.judging.engine_judge import EngineJudge
 
     if settings.client is not None:
-        return JUDGES.loaded(settings.client)(settings)
+        client = JUDGES.loaded(settings.client)(settings)
+        if not hasattr(client, "ask"):
+            raise SettingError(f"the judge {settings.client} has no ask(): {type(client).__name__}")
+        return client
     if settings.url is not None:
         return http_judge(settings)
     if engine is None:
@@ -295,10 +298,14 @@ def trainer_of(
     from afterwit.learning.models import device_of
     from afterwit.learning.passes import ALONE
     from afterwit.learning.trainer import Trainer
+    from afterwit.objective.terms import TERMS
     from afterwit.planning.gpus import memory_here
     from afterwit.planning.memory import ModelShape, fitting
     from afterwit.weights.weights import read_config
 
+    for term in settings.objective.terms.values():
+        if term not in TERMS:
+            raise SettingError(f"the objective {settings.objective.objective} has an unknown term, {term}")
     versions, renderer = versions_of(home, folder, settings.versions), Renderer.load(folder)
     learner = learner_settings(settings.learner, home, folder)
     if device_of(learner.device).type == "cpu":

@@ -122,6 +122,20 @@ def test_ties_go_to_the_shortest_hint(name):
     assert HINT_RULES[name].choose(same, torch.ones(3, dtype=torch.bool)).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (2,), (3, 2), (2, 3, 4)])
+def test_scores_of_another_shape_than_the_hints_tokens_choose_nothing(shape, per_token):
+    rule = HintRule(score=lambda candidates: torch.zeros(shape), per_token=per_token)
+    with pytest.raises(ValueError, match=rf"scores are \{list(shape)}, .* but must be \[2, 3\] numbers"):
+        rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool))
+
+
+def test_a_score_that_is_no_number_chooses_nothing():
+    rule = HintRule(score=lambda candidates: torch.tensor([[1.0, 2.0, 3.0], [0.0, torch.nan, 0.0]]))
+    with pytest.raises(ValueError, match="of which 1 are NaN"):
+        rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool))
+
+
 def test_the_first_of_equally_long_hints_is_the_longest():
     assert HINT_RULES["longest"].teachers((5, 9, 9), IDS) == (1,)
 

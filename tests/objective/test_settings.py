@@ -1,9 +1,12 @@
 """Settings refuse what they cannot mean, alone and nested in a pydantic model."""
 
 import pytest
+import torch
 from pydantic import BaseModel, ValidationError
 
 from afterwit.objective import ObjectiveSettings
+from afterwit.objective.settings import Objective
+from afterwit.objective.terms import RL, Term, TokenTargets
 
 
 class Config(BaseModel):
@@ -63,3 +66,19 @@ def test_as_many_ids_are_kept_as_published_unless_told(settings, kept):
 )
 def test_a_teacher_is_needed_if_distillation_has_weight(settings, needed):
     assert ObjectiveSettings(**settings).needs_teacher == needed
+
+
+def test_an_objective_reports_terms_that_are_known():
+    with pytest.raises(ValueError, match="an objective reports rl, opd, combine, not kl"):
+        Objective(terms={"opd": "topk_opd", "kl": "mine"})
+
+
+@pytest.mark.parametrize("loss", [lambda now_NJ: now_NJ, lambda now_NJ: now_NJ.mean()])
+def test_a_terms_loss_has_one_number_for_each_token(loss):
+    term = Term(loss=lambda now_NJ, targets, settings: loss(now_NJ), advantages=RL.advantages)
+    one_N = torch.ones(3)
+    targets = TokenTargets(
+        ids_N=one_N.long(), old_N=one_N, correction_N=one_N, advantage_N=one_N, gap_N=one_N, kept=None
+    )
+    with pytest.raises(ValueError, match=r"a term's loss is \[.*\], but must be \[3\]"):
+        term.checked(torch.zeros(3, 1), targets, ObjectiveSettings())

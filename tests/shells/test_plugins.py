@@ -73,8 +73,12 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
     package(tmp_path, "broken", "1 / 0", *groups)
     package(tmp_path, "vain", "from dataclasses import dataclass\n@dataclass\nclass PART: lr: float = 9.0",
             "afterwit.settings learner")  # fmt: skip
+    objective = "from afterwit.api.objective import Objective\nPART = Objective(terms={'opd': 'nowhere'})"
+    package(tmp_path, "lost", objective, "afterwit.objectives lost")
+    package(tmp_path, "mute", "PART = lambda settings: object()", "afterwit.judges mute")
     code = """
 from pathlib import Path
+from afterwit.build import judge_client, trainer_of
 from afterwit.config import load
 from afterwit.doctor.machine import check_packages
 from afterwit.errors import SettingError
@@ -88,6 +92,14 @@ for pairs in (["engine.kind=broken"], ["broken.number=1"], ["objective.hint_sele
         print(loaded(*pairs).objective.hint_rule)
     except SettingError as error:
         print(error)
+for build in (
+    lambda: trainer_of(loaded("objective.objective=lost"), Path("none"), Path("none")),
+    lambda: judge_client(loaded("judge.client=mute").judge, None, None),
+):
+    try:
+        build()
+    except SettingError as error:
+        print(error)
 print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
 """
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -98,7 +110,9 @@ print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
         check=True,
         env={**os.environ, "PYTHONPATH": path},
     )
-    *refusals, doctor = done.stdout.splitlines()
+    *refusals, lost, mute, doctor = done.stdout.splitlines()
+    assert mute == "the judge mute has no ask(): object"
+    assert lost == "the objective lost has an unknown term, nowhere"
     groups = ("engines", "settings", "hint_rules")
     why = "but fails to load: update or uninstall it: ZeroDivisionError: division by zero"
     assert refusals == [f"broken provides broken (afterwit.{group}) {why}" for group in groups]

@@ -10,11 +10,12 @@ from afterwit.objective.sample import (
     loss_at,
 )
 from afterwit.objective.settings import Objective
-from afterwit.objective.terms import Term, TokenTargets, full_precision, of_sampled, top_k
+from afterwit.objective.terms import Kept, Term, TokenTargets, full_precision, of_sampled, top_k, with_tail
 
 __all__ = [
     "Candidates",
     "Denominators",
+    "Kept",
     "Objective",
     "Sample",
     "SampleLoss",
@@ -26,4 +27,5 @@ __all__ = [
     "loss_at",
     "of_sampled",
     "top_k",
+    "with_tail",
 ]

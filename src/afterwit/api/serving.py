@@ -4,7 +4,17 @@ from afterwit.chat_format.render import Renderer
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import EngineKind, open_engine
-from afterwit.engines.port import Capabilities, Engine, Generate, Score, Scored, Step, Weights
+from afterwit.engines.port import (
+    Capabilities,
+    Engine,
+    Facts,
+    Generate,
+    Score,
+    Scored,
+    Step,
+    Weights,
+    check_fits,
+)
 from afterwit.errors import ContextExceeded, RequestRefused
 from afterwit.gateway.prepare import Prompt
 from afterwit.gateway.reply import Reply, respond
@@ -15,6 +25,7 @@ __all__ = [
     "EmbeddedSettings",
     "Engine",
     "EngineKind",
+    "Facts",
     "Generate",
     "Prompt",
     "Renderer",
@@ -24,6 +35,7 @@ __all__ = [
     "Scored",
     "Step",
     "Weights",
+    "check_fits",
     "open_engine",
     "respond",
     "schema_error",

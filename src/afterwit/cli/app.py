@@ -72,7 +72,7 @@ def _is_new(name: str, group: typer.Typer) -> None:
         raise ValueError("Afterwit has a command of this name")
 
 
-OURS = {each.name for each in (*app.registered_commands, *app.registered_groups)}
+OURS = {*(each.name for each in app.registered_commands), *(each.name for each in app.registered_groups)}
 GROUPS = plugins.Table(plugins.COMMANDS, typer.Typer, check=_is_new)
 for name in plugins.installed(plugins.COMMANDS):
     try:

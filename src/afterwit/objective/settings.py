@@ -38,6 +38,11 @@ class Objective:
     k: int = 4
     """Ids kept per position if the setting `k` is not given; as published."""
 
+    def __post_init__(self) -> None:
+        for reported in self.terms:
+            if reported not in TERMS[:3]:
+                raise ValueError(f"an objective reports {', '.join(TERMS[:3])}, not {reported}")
+
 
 _OBJECTIVES = {
     "hybrid": Objective(terms={"rl": "rl", "opd": "topk_opd"}),
@@ -159,13 +164,19 @@ class HintRule:
         return (self.known(lengths, ids),)
 
     def choose(self, candidates: Candidates, mask_T: Tensor) -> Tensor:
-        """h* [T]: the chosen hint of each position. ValueError if teachers ran that the rule never reads."""
+        """h* [T]: the chosen hint of each position. ValueError if teachers ran that the rule never reads, or
+        if its scores are not numbers [H, T]."""
         hints, tokens = candidates.sampled_teacher_HT.shape
         if hints == 1:
             return mask_T.long() * 0
         if self.score is None:
             raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
         score_HT = self.score(candidates)
+        if score_HT.shape != (hints, tokens) or bool(score_HT.isnan().any()):
+            raise ValueError(
+                f"a hint rule's scores are {list(score_HT.shape)}, of which {int(score_HT.isnan().sum())} are"
+                f" NaN, but must be [{hints}, {tokens}] numbers"
+            )
         if self.per_token:
             return score_HT.argmax(dim=0)
         return (score_HT * mask_T).sum(dim=1).argmax().expand(tokens)

@@ -80,6 +80,13 @@ class Term:
     keep: Callable[[Candidates, Tensor, ObjectiveSettings], Kept] | None = None
     """(candidates, chosen hint [T], settings) -> what is kept of that hint's teacher; `None`: nothing."""
 
+    def checked(self, now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+        """`loss`. ValueError if it is not [N]: broadcasting would hide it."""
+        loss_N = self.loss(now_NJ, targets, settings)
+        if loss_N.shape != targets.ids_N.shape:
+            raise ValueError(f"a term's loss is {list(loss_N.shape)}, but must be [{len(targets.ids_N)}]")
+        return loss_N
+
 
 def of_sampled(targets: TokenTargets, advantage_N: Tensor) -> tuple[Tensor, Tensor]:
     """The sampled ids with their advantage, each [N, 1]."""
@@ -222,7 +229,7 @@ def term_loss(name: str, now_NJ: Tensor, targets: TokenTargets, settings: Object
 
     `now_NJ` are log pi at `targets.read_NJ`, with the gradient.
     """
-    return TERMS[settings.terms[name]].loss(now_NJ, targets, settings)
+    return TERMS[settings.terms[name]].checked(now_NJ, targets, settings)
 
 
 def advantages(name: str, targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
