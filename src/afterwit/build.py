@@ -146,6 +146,11 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
 
 
+def is_examined(client: JudgeClient) -> bool:
+    """Whether its votes count only once it has judged known exchanges; a package may give it `examined`."""
+    return getattr(client, "examined", True)
+
+
 def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Renderer) -> Verdicts:
     """Verdicts by the settings' judge outside the judge stage; `reads` are the parts that are read.
 
@@ -197,8 +202,8 @@ def judge_stage(
 ) -> tuple[Judge, JudgeClient, Examiner | None]:
     """The judge stage; the judge, which is `client` or else that of the settings; and what examines it.
 
-    A given client, and one with `short` prompts, is assumed to be able to judge; any other is examined, and
-    tries its hints.
+    A given client, one with `short` prompts, and one of a package that has `examined = False` is assumed to
+    be able to judge; any other is examined.
     """
     from afterwit.judging.ability import Examiner
     from afterwit.judging.settings import judge_prompts
@@ -210,11 +215,11 @@ def judge_stage(
     prompts = judge_prompts(judge)
     if client is None:
         client, trial = judge_client(judge, engine, renderer), _trial(judge, engine, renderer)
-        if judge.prompts != "short":
+        if judge.prompts != "short" and is_examined(client):
             weights = (
                 "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
             )
-            name = weights if judge.url is None else f"{judge.model} at {judge.url}"
+            name = judge.client or (weights if judge.url is None else f"{judge.model} at {judge.url}")
             examiner = Examiner(store, examination(judge, client, engine, renderer), judge, judge=name)
     stage = Judge(
         store=store,

@@ -75,10 +75,13 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
             "afterwit.settings learner")  # fmt: skip
     objective = "from afterwit.api.objective import Objective\nPART = Objective(terms={'opd': 'nowhere'})"
     package(tmp_path, "lost", objective, "afterwit.objectives lost")
+    for name, examined in (("program", False), ("large", True)):
+        client = f"def PART(settings): return type('Judge', (), {{'ask': None, 'examined': {examined}}})()"
+        package(tmp_path, name, client, f"afterwit.judges {name}")
     package(tmp_path, "mute", "PART = lambda settings: object()", "afterwit.judges mute")
     code = """
 from pathlib import Path
-from afterwit.build import judge_client, trainer_of
+from afterwit.build import judge_client, judge_stage, trainer_of
 from afterwit.config import load
 from afterwit.doctor.machine import check_packages
 from afterwit.errors import SettingError
@@ -100,6 +103,10 @@ for build in (
         build()
     except SettingError as error:
         print(error)
+for client in ("program", "large"):
+    examiner = judge_stage(loaded(f"judge.client={client}"), None, None, None)[2]
+    print(client, examiner and (examiner.name, examiner._judge.split()[0]), end="; ")
+print()
 print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
 """
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -110,7 +117,8 @@ print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
         check=True,
         env={**os.environ, "PYTHONPATH": path},
     )
-    *refusals, lost, mute, doctor = done.stdout.splitlines()
+    *refusals, lost, mute, examined, doctor = done.stdout.splitlines()
+    assert examined == "program None; large ('The judge large', 'large'); "
     assert mute == "the judge mute has no ask(): object"
     assert lost == "the objective lost has an unknown term, nowhere"
     groups = ("engines", "settings", "hint_rules")

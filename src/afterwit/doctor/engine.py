@@ -52,9 +52,10 @@ def check_engine(
         yield tested("sampled log-probs", run, _rescored, engine, policy.model, renderer, remedy=remedy)
         if settings.judge.url is None:
             judge = build.judge_client(settings.judge, engine, renderer)
-            examination = build.examination(settings.judge, judge, engine, renderer)
-            examination.progress = progress
-            yield tested("judge", run, judges, examination, settings.judge, remedy=JUDGE_REMEDY)
+            if build.is_examined(judge):
+                examination = build.examination(settings.judge, judge, engine, renderer)
+                examination.progress = progress
+                yield tested("judge", run, judges, examination, settings.judge, remedy=JUDGE_REMEDY)
         remedy = "the engine does not serve what the learner writes: do not train with it"
         yield tested("swap", run, _swapped, engine, policy, base, settings.learner, remedy=remedy)
         runner.run(engine.close())

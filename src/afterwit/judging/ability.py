@@ -164,7 +164,7 @@ class Examiner:
     ) -> None:
         """`judge` is its name; a new name is examined again."""
         self._store, self.examination = store, examination
-        self._is_served, self.name = settings.url is None, name_of(settings)
+        self._is_served, self.name = not (settings.client or settings.url), name_of(settings)
         self._judge = f"{judge} {settings.mode} {settings.thinking} {__version__} {polarity.form()}"
         self._asking = asyncio.Lock()
         self.known: Ability | None = None
@@ -240,6 +240,8 @@ class Examiner:
 
 def name_of(settings: JudgeSettings) -> str:
     """The judge in a sentence's beginning."""
+    if settings.client is not None:
+        return f"The judge {settings.client}"
     return "This model" if settings.url is None else f"{settings.model} at {settings.url}"
 
 
