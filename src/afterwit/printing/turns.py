@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ COLOUR = {
 }
 
 WIDTH = 200
+TABLE = 200
+"""Rows of one table. A long list has several, because its turns are not all held in memory."""
 
 BEGINS = "begins a session: no recorded prompt and response are the beginning of its request"
 NEW_SEGMENT = (
@@ -72,14 +75,14 @@ def print_turns(home: Path | None, where: Filter, *, kind: str, limit: int, json
             for record in found:
                 write_json(summary(record) | {"unbound": why_unbound(record)})
             return
-        records, counts = list(found), store.counts()
-    console = Terminal()
-    console.print(turn_table(records, width=console.width))
-    unbound: dict[str, list[str]] = {}
-    for record, short in zip(records, short_ids([record.turn.id for record in records]), strict=True):
-        answered = any(message.role == "assistant" for message in record.turn.conversation.messages)
-        if (why := why_unbound(record)) is not None and (why != BEGINS or answered):
-            unbound.setdefault(why, []).append(short)  # a session may begin, but a parent might be missed
+        console, unbound, counts = Terminal(), dict[str, list[str]](), store.counts()
+        for records in iter(lambda: list(islice(found, TABLE)), []):
+            console.print(turn_table(records, width=console.width))
+            ids = short_ids([record.turn.id for record in records])
+            for record, short in zip(records, ids, strict=True):
+                answered = any(each.role == "assistant" for each in record.turn.conversation.messages)
+                if (why := why_unbound(record)) is not None and (why != BEGINS or answered):
+                    unbound.setdefault(why, []).append(short)  # a session may begin, but a parent be missed
     for why, turns in unbound.items():
         console.print(Text(f"{', '.join(turns)}: {why}", style="dim"))
     states = " · ".join(f"{state.value} {counts.states.get(state, 0)}" for state in State)

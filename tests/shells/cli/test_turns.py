@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
 from afterwit.cli.app import app
-from afterwit.printing.turns import short_ids
+from afterwit.printing.turns import TABLE, short_ids
 from afterwit.turn import Kind
 from tests.store.examples import add, add_judged
 
@@ -82,6 +82,16 @@ def test_a_table_of_turns_counts_states_and_reasons(home: Path) -> None:
     assert "SKIPPED (penalties)" in text
     assert "TRAINED in 1" in text
     assert "OPEN 1 · ANSWERED 0 · JUDGED 1 · TRAINED 1 · SKIPPED 1" in text
+
+
+def test_a_long_list_is_printed_in_parts_as_it_is_read(tmp_path: Path) -> None:
+    with store_of_home(tmp_path, make=True) as store, store.transaction():
+        for number in range(TABLE + 1):
+            add(store, f"t{number}")
+    text = run.invoke(app, ["turns", "--limit", "0", "--home", str(tmp_path)]).stdout
+    lines = [line.split() for line in text.splitlines()]
+    rows = [words[0] for words in lines if "OPEN" in words[1:] or words[0] == "turn"]
+    assert rows == ["turn", *(f"t{number}" for number in range(TABLE)), "turn", f"t{TABLE}"]
 
 
 def test_show_tells_a_turn_with_its_votes_and_hints(home: Path) -> None:
