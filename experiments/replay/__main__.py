@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from experiments.replay.captures import captured, captures
+from experiments.replay.captures import RECORDED, captured, captures
 from experiments.replay.clients.field import FIELD
 from experiments.replay.clients.known import KNOWN
 from experiments.replay.clients.session import session
@@ -32,8 +32,6 @@ from tests.store.databases import store_in_memory
 
 AT_ONCE = 6
 """Sessions that take turns when they are interleaved."""
-RECORDED = Path(__file__).parents[2] / "tests" / "core" / "fixtures"
-"""The captures of the project."""
 
 
 class Who(StrEnum):

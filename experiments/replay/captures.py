@@ -23,6 +23,8 @@ from afterwit.turn import Conversation, Message
 from experiments.replay.hosts.bodies import CHAT, MESSAGES, PATHS, RESPONSES, tools_of
 from experiments.replay.traffic import Ask, Play
 
+RECORDED = Path(__file__).parents[2] / "tests" / "binding" / "fixtures"
+"""The captures of the project."""
 LABELS = "labels.json"
 """File of a folder of captures: for each session its dialect, and a label for each request in order."""
 PARSERS = {CHAT: parse_chat, RESPONSES: parse_responses, MESSAGES: parse_messages}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from afterwit.binding.request import collapse
+from afterwit.binding.request import plain_text
 from afterwit.judging.questions import reactions
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Record
@@ -163,4 +163,5 @@ def _next_states(served: Sequence[Served]) -> dict[str, list[Texts]]:
 
 
 def _texts(messages: Sequence[Message]) -> Texts:
-    return tuple((message.role, collapse(message.content or "")) for message in reactions(messages))
+    """As the judge reads them, without the state that clients report in tools' results, which stays there."""
+    return tuple((each.role, plain_text(each)) for each in reactions(messages))

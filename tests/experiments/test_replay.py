@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from experiments.replay.captures import captured, captures
-from experiments.replay.clients.known import CODEX, HERMES
+from experiments.replay.captures import RECORDED, captured, captures
+from experiments.replay.clients.known import CLAUDE, CODEX, HERMES
 from experiments.replay.clients.session import session
 from experiments.replay.clients.traits import Traits
 from experiments.replay.hosts.binder import BinderHost
@@ -20,8 +20,6 @@ from experiments.replay.score import Mistake, Score, score
 from experiments.replay.traffic import Play
 from tests.products import diagonal, some
 from tests.store.databases import store_in_memory
-
-FOLDER = Path(__file__).parents[1] / "binding" / "fixtures"
 
 
 async def mistakes_of(
@@ -37,7 +35,7 @@ async def mistakes_of(
 async def test_every_capture_finds_its_place_alone_and_interleaved_with_ids_and_without(
     ids: Ids, at_once: int
 ):
-    plays = [(one.name, captured(one)) for one in captures(FOLDER)]
+    plays = [(one.name, captured(one)) for one in captures(RECORDED)]
     counted, mistakes = await mistakes_of(BinderHost(store_in_memory()), plays, at_once=at_once, ids=ids)
     assert mistakes == []
     assert counted.right == counted.main > 60
@@ -46,7 +44,7 @@ async def test_every_capture_finds_its_place_alone_and_interleaved_with_ids_and_
 
 @pytest.mark.parametrize("ids", some(2, Ids))
 async def test_twins_of_every_capture_stay_apart(ids: Ids):
-    for one in captures(FOLDER):
+    for one in captures(RECORDED):
         plays = [(one.name, captured(one, copy=copy)) for copy in range(2)]
         _, mistakes = await mistakes_of(BinderHost(store_in_memory()), plays, at_once=2, ids=ids)
         assert mistakes == []
@@ -55,9 +53,14 @@ async def test_twins_of_every_capture_stay_apart(ids: Ids):
 @pytest.mark.slow
 async def test_the_captures_find_their_place_through_the_real_gateway(tmp_path: Path):
     async with gateway_host(tmp_path) as host:
-        plays = [(one.name, captured(one)) for one in captures(FOLDER)]
+        plays = [(one.name, captured(one)) for one in captures(RECORDED)]
         _, mistakes = await mistakes_of(host, plays, at_once=5)
     assert mistakes == []
+
+
+async def test_a_reminder_that_a_client_adds_to_a_tools_result_is_no_mistake():
+    plays = [(CLAUDE.name, session(CLAUDE, seed)) for seed in range(3)]
+    assert (await mistakes_of(BinderHost(store_in_memory()), plays, at_once=3))[1] == []
 
 
 @pytest.mark.slow
