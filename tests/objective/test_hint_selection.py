@@ -126,14 +126,21 @@ def test_ties_go_to_the_shortest_hint(name):
 @pytest.mark.parametrize("shape", [(1, 1), (2,), (3, 2), (2, 3, 4)])
 def test_scores_of_another_shape_than_the_hints_tokens_choose_nothing(shape, per_token):
     rule = HintRule(score=lambda candidates: torch.zeros(shape), per_token=per_token)
-    with pytest.raises(ValueError, match=rf"scores are \{list(shape)}, .* but must be \[2, 3\] numbers"):
+    with pytest.raises(ValueError, match=rf"scores are \{list(shape)}, but must be \[2, 3\]"):
         rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool))
 
 
-def test_a_score_that_is_no_number_chooses_nothing():
-    rule = HintRule(score=lambda candidates: torch.tensor([[1.0, 2.0, 3.0], [0.0, torch.nan, 0.0]]))
-    with pytest.raises(ValueError, match="of which 1 are NaN"):
-        rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool))
+@pytest.mark.parametrize(("per_token", "chosen"), [(False, [0, 0, 0]), (True, [1, 0, 1])])
+def test_a_score_that_is_no_number_is_the_least(per_token, chosen):
+    scores = torch.tensor([[1.0, 2.0, 3.0], [5.0, torch.nan, 9.0]])
+    rule = HintRule(score=lambda candidates: scores, per_token=per_token)
+    assert rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool)).tolist() == chosen
+
+
+def test_a_score_of_a_token_that_does_not_train_counts_for_nothing():
+    scores = torch.tensor([[1.0, torch.nan, 3.0], [0.0, 9.0, 0.0]])
+    rule = HintRule(score=lambda candidates: scores)
+    assert rule.choose(found(OVERLAP_HT[:2]), torch.tensor([True, False, True])).tolist() == [0, 0, 0]
 
 
 def test_the_first_of_equally_long_hints_is_the_longest():

@@ -164,22 +164,22 @@ class HintRule:
         return (self.known(lengths, ids),)
 
     def choose(self, candidates: Candidates, mask_T: Tensor) -> Tensor:
-        """h* [T]: the chosen hint of each position. ValueError if teachers ran that the rule never reads, or
-        if its scores are not numbers [H, T]."""
+        """h* [T]: the chosen hint of each position; a NaN is the least score. ValueError if teachers ran that
+        the rule never reads, or if its scores are not [H, T]."""
         hints, tokens = candidates.sampled_teacher_HT.shape
         if hints == 1:
             return mask_T.long() * 0
         if self.score is None:
             raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
         score_HT = self.score(candidates)
-        if score_HT.shape != (hints, tokens) or bool(score_HT.isnan().any()):
+        if score_HT.shape != (hints, tokens):
             raise ValueError(
-                f"a hint rule's scores are {list(score_HT.shape)}, of which {int(score_HT.isnan().sum())} are"
-                f" NaN, but must be [{hints}, {tokens}] numbers"
+                f"a hint rule's scores are {list(score_HT.shape)}, but must be [{hints}, {tokens}]"
             )
+        score_HT = score_HT.masked_fill(score_HT.isnan(), -inf) if score_HT.is_floating_point() else score_HT
         if self.per_token:
             return score_HT.argmax(dim=0)
-        return (score_HT * mask_T).sum(dim=1).argmax().expand(tokens)
+        return score_HT.masked_fill(~mask_T, 0).sum(dim=1).argmax().expand(tokens)
 
     def choose_by_ids(
         self,
