@@ -376,18 +376,19 @@ class Upkeep(Orders):
             self._db.wipe()
         return removed
 
-    def _remove_oldest(self, limit: int, created_before: float | None = None) -> int:
+    def _remove_oldest(self, limit: int, created_before: float = float("inf")) -> int:
         """Remove the oldest ended turns with content, up to the first turn that is younger, in transactions
         between which others can write; returns how many."""
         joined, removed = "SELECT c.seq FROM contents c CROSS JOIN turns t WHERE t.seq = c.seq", 0
         young = ALL
-        if created_before is not None:
+        if created_before < float("inf"):
             sql = f"{joined} AND t.created > ? ORDER BY c.seq LIMIT 1"
             young = self._db.value(sql, (created_before,)) or ALL
-        ended = f"{joined} AND c.seq < ? AND t.state IN ('SKIPPED', 'TRAINED') ORDER BY c.seq LIMIT ?"
+        old = f"{joined} AND c.seq < ? AND t.created <= ?"  # others may add young turns meanwhile
+        ended = f"{old} AND t.state IN ('SKIPPED', 'TRAINED') ORDER BY c.seq LIMIT ?"
         while removed < limit:
             with self._db.alone():
-                values = (young, min(BATCH, limit - removed))
+                values = (young, created_before, min(BATCH, limit - removed))
                 seqs = [row["seq"] for row in self._db.rows(ended, values)]
                 if not seqs:
                     break

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -101,12 +102,12 @@ def steps_of_pruning(path: Path, old: int, **limits: float | int | None) -> int:
             add(filled, f"t{number}", reason=Reason.SIDE_TURN)
     steps, connection = 0, connect(path, "NORMAL")
 
-    def count() -> int:
+    def counted() -> int:
         nonlocal steps
         steps += 1
         return 0
 
-    connection.set_progress_handler(count, 100)
+    connection.set_progress_handler(counted, 100)
     with closing(SqliteStore(SqliteDatabase(connection, path))) as opened:
         assert opened.prune(now=100.0, limit=512, **limits) == 512
     return steps
@@ -119,3 +120,21 @@ def test_pruning_part_of_many_turns_does_not_read_all_for_each_part(
     given = {"max_age_s": limits[0], "max_bytes": limits[1]}
     few, many = (steps_of_pruning(tmp_path / f"{old}.db", old, **given) for old in (512, 4096))
     assert many < 2 * few
+
+
+def test_a_turn_that_another_process_adds_while_old_ones_are_pruned_stays(path: Path, store: Store) -> None:
+    """Also where all turns were old when it began, as after a pause."""
+
+    class Beside(SqliteDatabase):
+        def alone(self) -> AbstractContextManager[None]:
+            add(store, f"young {next(numbers)}", now=100.0, reason=Reason.SIDE_TURN)
+            return super().alone()
+
+    numbers = count()
+    for number in range(40):
+        add(store, f"old {number}", reason=Reason.SIDE_TURN)
+    with closing(SqliteStore(Beside(connect(path, "NORMAL"), path))) as pruning:
+        assert pruning.prune(now=100.0, max_age_s=50.0, max_bytes=None) == 40
+    assert [record.turn.id for record in store.turns()] == [
+        f"young {number}" for number in range(next(numbers))
+    ]
