@@ -235,8 +235,15 @@ class Judge:
         return await self._examiner.read(results[-1] if results else "", subject=1)
 
     @property
+    def _is_unexamined(self) -> bool:
+        """Whether the examination is still to end. Only taught turns precede it, whose hints may do harm: a
+        judge that may be able is asked."""
+        unknown = self._examiner is not None and self._examiner.known is None
+        return unknown and self._settings.prompts == "full"
+
+    @property
     def _ability(self) -> Ability:
-        """Of the judge: none before its examination, which only taught turns precede."""
+        """Of the judge: none before its examination."""
         return ABLE if self._examiner is None else self._examiner.known or Ability()
 
     @property
@@ -255,7 +262,7 @@ class Judge:
             verdict.hints
             and (carried.opd or (carried.reason is Reason.NOT_SAMPLED_HERE and turn.teaches))
             and not set(flags) - {Flag.TOOL_WORDS}
-            and self._tells
+            and (self._tells or self._is_unexamined)
             and await self._verdicts.harmful(turn.id, verdict.hints)
         ):
             flags = (*flags, Flag.HARMFUL)

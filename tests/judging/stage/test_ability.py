@@ -16,7 +16,7 @@ from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.turn import Message
-from afterwit.verdict import Feedback, Source
+from afterwit.verdict import Feedback, Flag, Source
 from afterwit.vetting.own_words import demonstration
 from tests.fakes.judge import FakeJudge, asks_for_hint, competent
 from tests.judging.stage.house import DOWN, PROMPTS, House
@@ -256,11 +256,13 @@ async def test_a_turn_that_a_person_taught_does_not_wait_for_the_examination(hou
 
     class Slow(FakeJudge):
         async def ask(self, messages: tuple[Message, ...], **how: Any) -> Answer:
-            asked.set()
-            await examined_now.wait()
+            if r"\boxed{refuse}" not in (messages[0].content or ""):
+                asked.set()
+                await examined_now.wait()
             return await super().ask(messages, **how)
 
     house.client = Slow(competent)
+    house.client.harm = Answer(words=r"\boxed{refuse}")
     house.judge = house.stage("judge-1")
     found = examined(house)
     await house.answered("voted", COMPLAINT)
@@ -274,6 +276,7 @@ async def test_a_turn_that_a_person_taught_does_not_wait_for_the_examination(hou
     taught, voted = await house.record("taught"), await house.record("voted")
     assert (taught.state, taught.verdict.hints) == (State.JUDGED, ("Use at most ten words.",))
     assert (voted.state, found.known) == (State.ANSWERED, None)
+    assert taught.flags == (Flag.HARMFUL,), "the judge may be able to say so"
 
     examined_now.set()
     assert await asyncio.wait_for(waits, 30)
