@@ -88,6 +88,8 @@ def test_a_thought_is_read_from_its_content_or_its_summary_and_a_sealed_one_is_d
     assert messages(open_thought)[0].reasoning == "In full."
     assert messages(THOUGHT | {"content": None, "encrypted_content": None})[0].reasoning == "Why."
     assert messages({"type": "reasoning", "summary": [], "encrypted_content": "x"}, SAID)[0].reasoning is None
+    for part in ({"type": "summary_text", "text": None}, {"type": "summary_text"}):
+        assert messages({"type": "reasoning", "summary": [part]}, SAID)[0].reasoning is None
 
 
 def test_content_and_outputs_are_strings_or_parts():

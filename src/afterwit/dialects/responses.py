@@ -248,8 +248,9 @@ def _item_parts(item: Item) -> Iterator[Message]:
         case "reasoning":
             name = next((name for name in ("content", "summary") if item.get(name)), None)
             if name is not None:  # the client returns its plain text
-                texts = [part.text("text") for part in as_items(item.get(name), item.at(name))]
-                yield Message(role="assistant", reasoning="\n\n".join(texts))
+                parts = as_items(item.get(name), item.at(name))
+                if texts := [words for part in parts if (words := part.optional("text"))]:
+                    yield Message(role="assistant", reasoning="\n\n".join(texts))
         case "function_call" | "custom_tool_call" as kind:
             custom = kind == "custom_tool_call"
             arguments = chat.custom_arguments(item) if custom else as_arguments(item, "arguments")
