@@ -219,7 +219,9 @@ def judge_stage(
             weights = (
                 "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
             )
-            name = judge.client or (weights if judge.url is None else f"{judge.model} at {judge.url}")
+            name = weights if judge.url is None else f"{judge.model} at {judge.url}"
+            if judge.client is not None:
+                name = f"{judge.client} {judge.model} at {judge.url}"
             examiner = Examiner(store, examination(judge, client, engine, renderer), judge, judge=name)
     stage = Judge(
         store=store,

@@ -103,9 +103,10 @@ for build in (
         build()
     except SettingError as error:
         print(error)
-for client in ("program", "large"):
-    examiner = judge_stage(loaded(f"judge.client={client}"), None, None, None)[2]
-    print(client, examiner and (examiner.name, examiner._judge.split()[0]), end="; ")
+for client, model in (("program", "a"), ("large", "a"), ("large", "b")):
+    settings = loaded(f"judge.client={client}", f"judge.model={model}")
+    examiner = judge_stage(settings, None, None, None)[2]
+    print(client, examiner and (examiner.name, examiner._judge.split()[:2]), end="; ")
 print()
 print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
 """
@@ -118,7 +119,8 @@ print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
         env={**os.environ, "PYTHONPATH": path},
     )
     *refusals, lost, mute, examined, doctor = done.stdout.splitlines()
-    assert examined == "program None; large ('The judge large', 'large'); "
+    known = [f"large ('The judge large', ['large', '{model}']); " for model in "ab"]
+    assert examined == "".join(["program None; ", *known])
     assert mute == "the judge mute has no ask(): object"
     assert lost == "the objective lost has an unknown term, nowhere"
     groups = ("engines", "settings", "hint_rules")
