@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from afterwit.lifecycle import Reason, State
 from afterwit.store import Store
+from afterwit.verdict import Feedback
 from tests.store.examples import HINTED, NO, PRAISED, add, add_judged
 
 
@@ -22,6 +25,17 @@ def test_a_claim_takes_the_oldest_and_nobody_else_gets_them(store: Store) -> Non
     assert claimed(store, limit=2) == ["a", "b"]
     assert claimed(store, owner="two") == ["c"]
     assert claimed(store, owner="two") == []
+
+
+def test_a_claim_of_taught_turns_takes_those_with_a_hint_or_a_better_answer(store: Store) -> None:
+    answered(store, "a", "b", "c", "d")
+    given = {"b": Feedback(reward=-1, text="Too long."), "c": Feedback(hint="Be brief, please.")}
+    for name, feedback in (given | {"d": Feedback(reward=-1, correction="b.txt")}).items():
+        store.feedback(name, feedback, now=0.0)
+    claim = partial(store.claim, "judge", limit=1, lease_s=10.0, taught=True)
+    assert [[r.turn.id for r in claim(owner=owner, now=0.0)] for owner in "xyz"] == [["c"], ["d"], []]
+    assert [r.turn.id for r in claim(owner="z", now=10.0)] == ["c"]
+    assert claimed(store) == ["a", "b"]
 
 
 def test_the_judge_does_not_get_open_or_judged_turns(store: Store) -> None:
