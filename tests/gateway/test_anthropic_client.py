@@ -70,6 +70,15 @@ async def test_an_agent_calls_a_tool_reads_its_result_and_answers(world: World, 
     assert third.usage.output_tokens == len(three.turn.sampled.ids)
 
 
+async def test_the_last_token_of_a_prompt_is_always_read(world: World):
+    """A client that takes 0 for unknown would count the cached ones twice."""
+    for _ in range(2):
+        answer = await streamed(world, max_tokens=2, messages=ASKED)
+    (_, again) = await world.records()
+    assert answer.usage.input_tokens == 1
+    assert answer.usage.cache_read_input_tokens == len(again.turn.prompt_ids) - 1
+
+
 def next_state(record: Record) -> Sequence[Any]:
     assert record.next_state is not None
     return record.next_state.messages

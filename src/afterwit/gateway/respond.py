@@ -141,7 +141,7 @@ class RunningResponse:
         usage = Usage(
             prompt=len(prompt.ids) + given,
             completion=completion,
-            cached=self._choices[0].reply.cached,
+            cached=min(self._choices[0].reply.cached, len(prompt.ids) - 1),  # the last one is read again
             reasoning=min(completion, sum(choice.reply.reasoning for choice in self._choices)),
         )
         await self._writer.end(usage, self._version())

@@ -353,7 +353,7 @@ class ServedResponse:
         """
         self._check(chunk)
         if chunk.cached is not None and self._requests <= 1 and not self._counted:
-            self._counted, self._cached = True, min(chunk.cached, len(self._request.prompt_ids))
+            self._counted, self._cached = True, chunk.cached
         forced = self._state is Part.JSON
         match self._state:
             case Part.REASONING:
