@@ -92,6 +92,14 @@ def test_a_thought_is_read_from_its_content_or_its_summary_and_a_sealed_one_is_d
         assert messages({"type": "reasoning", "summary": [part]}, SAID)[0].reasoning is None
 
 
+def test_a_message_that_holds_a_thought_alone_is_a_thought():
+    said = {"role": "assistant", "content": "<think>\nWhy.\n</think>"}
+    assert messages(said, SAID, CALLED) == messages(THOUGHT, SAID, CALLED)
+    more = said | {"content": "<think>Why.</think> So. <think>What.</think>"}
+    for quoted in (more, said | {"role": "user"}):
+        assert messages(quoted)[0].content == quoted["content"]
+
+
 def test_content_and_outputs_are_strings_or_parts():
     parts = [{"type": "input_text", "text": "one"}, {"type": "input_text", "text": "two"}]
     assert messages({"role": "developer", "content": parts}) == (

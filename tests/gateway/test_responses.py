@@ -54,8 +54,8 @@ def without_ids(value: Any) -> Any:
     if isinstance(value, list):
         return [without_ids(inner) for inner in value]
     if isinstance(value, dict):
-        kept = {name: inner for name, inner in value.items() if name not in ("id", "call_id")}
-        return {name: without_ids(inner) for name, inner in kept.items()}
+        own = ("id", "call_id", "encrypted_content")
+        return {name: without_ids(inner) for name, inner in value.items() if name not in own}
     return value
 
 

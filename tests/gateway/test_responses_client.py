@@ -22,6 +22,7 @@ async def test_an_agent_calls_a_tool_reads_its_result_and_answers(world: World):
     )
     assert [item.type for item in first.output] == ["reasoning", "message", "function_call"]
     assert first.output_text == "Let me see."
+    assert first.output[0].encrypted_content  # without it, some clients keep a thought to themselves
     call = first.output[2]
     assert json.loads(call.arguments) == {"path": "notes/todo.txt"}
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "milk"}

@@ -5,6 +5,7 @@ A response grows in a common form, which the dialect's encoder turns into bytes,
 
 from __future__ import annotations
 
+import base64
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -263,6 +264,12 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 COMMENT = b": ping\n\n"
 """Not an event: readers of server-sent events skip lines that begin with a colon."""
+
+
+def sealed(turn: str) -> str:
+    """What a thought is returned with, as if it were encrypted: clients drop thoughts without it, or return
+    them as text."""
+    return base64.b64encode(turn.encode()).decode()
 
 
 def data_event(data: Mapping[str, Any]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby, takewhile
@@ -30,6 +29,7 @@ from afterwit.dialects.dialect import (
     Usage,
     in_pieces,
     named_event,
+    sealed,
 )
 from afterwit.dialects.fields import (
     Item,
@@ -434,8 +434,7 @@ class MessageEncoder(BlockEncoder):
             self._send_block("delta", delta={"type": kind, field: piece})
 
     def _end_block(self, text: str, *, complete: bool) -> None:
-        # clients drop thoughts without a signature, or return them as text
-        signature = base64.b64encode(self._head.turn.encode()).decode()
+        signature = sealed(self._head.turn)
         if self._open == "thinking":
             self._send_block("delta", delta={"type": "signature_delta", "signature": signature})
         self._send_block("stop")

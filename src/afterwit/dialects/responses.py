@@ -36,6 +36,7 @@ from afterwit.dialects.dialect import (
     TokenCount,
     TokenLogprob,
     Usage,
+    sealed,
 )
 from afterwit.dialects.fields import (
     SPEAKERS,
@@ -146,6 +147,9 @@ MESSAGE, REASONING, CALL = "msg", "rs", "fc"
 _ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
 """The id of one of our items: its kind, its turn, and its number among the turn's items of this kind."""
 
+_THOUGHT = re.compile(r"<think>\s*((?:(?!</think>).)+?)\s*</think>", re.DOTALL)
+"""A thought that a client returns as a message, such as Pydantic AI."""
+
 
 def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
     """Read a request's JSON and the earlier turns that it refers to.
@@ -243,8 +247,9 @@ def _item_parts(item: Item) -> Iterator[Message]:
     match "message" if item.get("type") is None else item.text("type"):
         case "message":
             role = as_role(item, ROLES)
-            content = chat.text_of(item, "content", required=role in SPEAKERS)
-            yield Message(role=role, content=content or "")
+            content = chat.text_of(item, "content", required=role in SPEAKERS) or ""
+            thought = _THOUGHT.fullmatch(content) if role == "assistant" else None
+            yield Message(role=role, reasoning=thought[1]) if thought else Message(role=role, content=content)
         case "reasoning":
             name = next((name for name in ("content", "summary") if item.get(name)), None)
             if name is not None:  # the client returns its plain text
@@ -485,7 +490,8 @@ class ResponseEncoder(BlockEncoder):
             id = with_prefix(CALL_PREFIX, call_id(self._turn, event.index))
             self._item |= {"call_id": id, "name": event.name, "arguments": ""}
         else:
-            self._item |= {"role": "assistant", form.parts: []} if kind == MESSAGE else {form.parts: []}
+            more = {"role": "assistant"} if kind == MESSAGE else {"encrypted_content": sealed(self._turn)}
+            self._item |= {**more, form.parts: []}
         self._send("response.output_item.added", output_index=len(self._blocks), item=self._item)
         if kind != CALL:
             self._send_part(f"{form.part_event}.added", part=self._part(""))
