@@ -122,6 +122,7 @@ def test_content_is_a_string_or_its_parts():
     assert message(role="user", content=parts).content == "one\ntwo"
     assert message(role="user", content=[{"type": "text", "text": "one"}]).content == "one"
     assert message(role="assistant", content=[{"type": "refusal", "refusal": "no"}]).content == "no"
+    assert message(role="assistant", content=parts).content == "onetwo"  # the deltas of a stream
     assert message(role="assistant", content=None).content is None
     assert message(role="user", content=None).content is None
 

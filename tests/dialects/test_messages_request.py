@@ -220,7 +220,9 @@ def test_what_is_no_text_is_replaced_by_a_note(block: dict[str, Any], name: str)
 def test_blocks_of_anthropics_own_tools_are_passed_over():
     searched = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    (said,) = messages(says("assistant", searched, found, text("Paris.")))
+    called = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "ask", "server_name": "maps", "input": {}}
+    told = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": []}
+    (said,) = messages(says("assistant", searched, found, called, told, text("Paris.")))
     assert said == Message(role="assistant", content="Paris.")
 
 

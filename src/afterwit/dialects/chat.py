@@ -202,8 +202,9 @@ def as_function(tool: Item) -> Tool | None:
 
 
 def text_of(item: Item, name: str, *, required: bool = False, result: bool = False) -> str | None:
-    """The text of a content: a string, or an array of parts, joined as lines. None: no content, which must be
-    written as null if it is required. `result`: it may be any value that a tool returned."""
+    """The text of a content: a string, or an array of parts, which are lines, but pieces in a reply: BeeAI
+    makes one of each delta. None: no content, which must be written as null if it is required. `result`: it
+    may be any value that a tool returned."""
     value, where = as_result(item, name) if result else item.get(name), item.at(name)
     if required and name not in item.data:
         raise wrong_value(where, "is missing")
@@ -223,7 +224,7 @@ def text_of(item: Item, name: str, *, required: bool = False, result: bool = Fal
             texts.append("" if part.get(field) is None and field in part.data else part.text(field))
         elif kind not in _REASONING_PARTS:
             texts.append(omitted(kind))
-    return "\n".join(texts)
+    return ("" if item.get("role") == "assistant" else "\n").join(texts)
 
 
 def custom_arguments(item: Item) -> str:

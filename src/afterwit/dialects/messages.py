@@ -90,7 +90,7 @@ _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code adds to the system text for its servers. It changes with every request."""
 
 _SILENT = frozenset(
-    {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
+    {"thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "tool_reference", "container_upload"}
 )
 """Thoughts are read with the assistant's message. Anthropic's own servers add the other blocks."""
 
