@@ -24,7 +24,6 @@ from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url
 from afterwit.objective.settings import HINT_RULES, OBJECTIVES
-from afterwit.running.train import BATCHES
 from afterwit.store import STORES, store_exists
 
 BYTES_PER_WEIGHT = 4 + 8
@@ -104,7 +103,8 @@ def _prefix_cache(engine: EmbeddedSettings, folder: Path) -> str:
 
 def check_packages() -> Iterator[Finding]:
     """Every part that an installed package adds. A command that cannot be used is printed by each run."""
-    from afterwit.objective.terms import TERMS  # imports torch
+    from afterwit.objective.terms import TERMS  # these import torch
+    from afterwit.running.train import BATCHES
 
     def added(table: plugins.Table[Any], name: str) -> str:
         table.loaded(name)
