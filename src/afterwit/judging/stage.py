@@ -243,8 +243,8 @@ class Judge:
 
     @property
     def _ability(self) -> Ability:
-        """Of the judge: none before its examination."""
-        return ABLE if self._examiner is None else self._examiner.known or Ability()
+        """Of the judge: before its examination none, unless its votes count whatever that finds."""
+        return ABLE if self._examiner is None else self._examiner.known or Ability(mode=self._settings.mode)
 
     @property
     def _tells(self) -> bool:

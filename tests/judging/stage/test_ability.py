@@ -283,6 +283,17 @@ async def test_a_turn_that_a_person_taught_does_not_wait_for_the_examination(hou
     assert (await house.record("voted")).verdict.source is Source.VOTES
 
 
+async def test_votes_that_count_whatever_the_examination_finds_count_before_its_end(store):
+    house = House(store, mode="write")
+    found = examined(house)
+    await house.answered("taught")
+    await house.feedback("taught", Feedback(hint="Use at most ten words."))
+    async with found._asking:
+        assert await house.judge.step()
+    verdict = (await house.record("taught")).verdict
+    assert (verdict.reward, verdict.source, verdict.hints) == (-1, Source.VOTES, ("Use at most ten words.",))
+
+
 @pytest.mark.parametrize(
     ("said", "rooms"), [("Hard to say. ", {SHORT}), ("<think>Hard to say. ", {SHORT, 4096})]
 )
