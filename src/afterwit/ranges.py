@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+MOST = 2**53
+"""Of a whole number, so that sums with it fit a database's integers."""
+
 
 def at_least(section: object, bound: float, *names: str) -> None:
     """Each named value is `bound` or more."""
@@ -39,6 +42,8 @@ def within(section: object, low: float, high: float, *names: str) -> None:
 def _check(section: object, names: tuple[str, ...], holds: Callable[[Any], bool], bound: str) -> None:
     for name in names:
         value = getattr(section, name)
+        if isinstance(value, int) and value > MOST:
+            raise ValueError(f"{name} must be at most {MOST}")
         if value is not None and not holds(value):
             raise ValueError(f"{name} is {value}, but must be {bound}")
 

@@ -35,6 +35,12 @@ def test_a_value_beyond_its_bound_is_refused_with_both(bound: str) -> None:
     CHECKS[bound](Section(share=TAKEN[bound]))
 
 
+@pytest.mark.parametrize("value", [2**53 + 1, 10**20, 10**400])
+def test_a_whole_number_that_no_database_can_hold_is_refused(value: int) -> None:
+    with pytest.raises(ValueError, match=r"\Ashare must be at most 9007199254740992\Z"):
+        at_least(Section(share=value), 1, "share")
+
+
 @pytest.mark.parametrize("bound", sorted(CHECKS))
 def test_what_is_not_a_number_never_passes_and_what_is_not_given_always_does(bound: str) -> None:
     with pytest.raises(ValueError, match="share is nan"):
