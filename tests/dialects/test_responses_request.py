@@ -23,6 +23,7 @@ from afterwit.dialects.responses import (
 from afterwit.errors import RequestError
 from afterwit.turn import Conversation, Message, ToolCall
 from tests.fakes.turns import a_turn
+from tests.timing import check_linear
 
 LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192, max_messages=64)
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -98,6 +99,11 @@ def test_a_message_that_holds_a_thought_alone_is_a_thought():
     more = said | {"content": "<think>Why.</think> So. <think>What.</think>"}
     for quoted in (more, said | {"role": "user"}):
         assert messages(quoted)[0].content == quoted["content"]
+
+
+@pytest.mark.parametrize("end", ["", "</think>", "b</think> c"])
+def test_a_thought_of_white_space_is_read_in_linear_time(end: str):
+    check_linear(messages, lambda size: {"role": "assistant", "content": f"<think>{' ' * size}{end}"}, 500)
 
 
 def test_content_and_outputs_are_strings_or_parts():

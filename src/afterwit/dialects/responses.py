@@ -147,8 +147,8 @@ MESSAGE, REASONING, CALL = "msg", "rs", "fc"
 _ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
 """The id of one of our items: its kind, its turn, and its number among the turn's items of this kind."""
 
-_THOUGHT = re.compile(r"<think>\s*((?:(?!</think>).)+?)\s*</think>", re.DOTALL)
-"""A thought that a client returns as a message, such as Pydantic AI."""
+_THINKS, _THOUGHT = "<think>", "</think>"
+"""Around a thought that a client returns as a message, such as Pydantic AI."""
 
 
 def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
@@ -241,6 +241,13 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
     return _joined(parts)
 
 
+def _thought_of(content: str) -> str:
+    """The thought that is all of a message's content; empty if the content is another."""
+    thought = content.removeprefix(_THINKS).removesuffix(_THOUGHT)
+    whole = content.startswith(_THINKS) and content.endswith(_THOUGHT) and _THOUGHT not in thought
+    return thought.strip() if whole else ""
+
+
 def _item_parts(item: Item) -> Iterator[Message]:
     """An item as a part of a message. Thoughts without text and lists of tools are left out. A note replaces
     other items that cannot be read, such as compactions."""
@@ -248,8 +255,8 @@ def _item_parts(item: Item) -> Iterator[Message]:
         case "message":
             role = as_role(item, ROLES)
             content = chat.text_of(item, "content", required=role in SPEAKERS) or ""
-            thought = _THOUGHT.fullmatch(content) if role == "assistant" else None
-            yield Message(role=role, reasoning=thought[1]) if thought else Message(role=role, content=content)
+            thought = _thought_of(content) if role == "assistant" else ""
+            yield Message(role=role, reasoning=thought) if thought else Message(role=role, content=content)
         case "reasoning":
             name = next((name for name in ("content", "summary") if item.get(name)), None)
             if name is not None:  # the client returns its plain text
