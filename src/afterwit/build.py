@@ -146,11 +146,6 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
 
 
-def is_examined(client: JudgeClient) -> bool:
-    """Whether its votes count only once it has judged known exchanges; a package may give it `examined`."""
-    return getattr(client, "examined", True)
-
-
 def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Renderer) -> Verdicts:
     """Verdicts by the settings' judge outside the judge stage; `reads` are the parts that are read.
 
@@ -208,6 +203,7 @@ def judge_stage(
     from afterwit.judging.ability import Examiner
     from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
+    from afterwit.judging.verdicts import is_examined
     from afterwit.practice.stage import with_lessons
     from afterwit.promotion.watch import WatchOver
 

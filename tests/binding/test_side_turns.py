@@ -104,7 +104,7 @@ def test_an_agent_that_is_handed_the_conversation_is_on_the_main_line():
 
 
 def test_the_answer_after_a_tools_result_needs_no_tools_under_the_sessions_system_text():
-    """Nothing in it asks for anything else: some agents end their work without tools."""
+    """Some agents end their work with a request that lists no tools."""
     handed = (HI, says("assistant", "a"), says("tool", "b"))
     bare = Shape(tools=frozenset(), streamed=True)
     assert kind(*handed, shape=bare) is Kind.MAIN

@@ -20,6 +20,7 @@ from afterwit.doctor.judge import JUDGE_REMEDY, judges
 from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.judging.ability import Progress
+from afterwit.judging.verdicts import is_examined
 from afterwit.learning.passes import Row, probe, response_logits
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
@@ -52,7 +53,7 @@ def check_engine(
         yield tested("sampled log-probs", run, _rescored, engine, policy.model, renderer, remedy=remedy)
         if settings.judge.url is None:
             judge = build.judge_client(settings.judge, engine, renderer)
-            if build.is_examined(judge):
+            if is_examined(judge):
                 examination = build.examination(settings.judge, judge, engine, renderer)
                 examination.progress = progress
                 yield tested("judge", run, judges, examination, settings.judge, remedy=JUDGE_REMEDY)

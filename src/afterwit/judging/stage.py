@@ -127,16 +127,13 @@ class Judge:
         failure is the turn's own: it is tried again later, and the next one is judged at once. While the
         judge is examined, minutes on a CPU, turns with a person's hint go on: they need no vote.
         """
-        owner, lease_s = self._owner, self._settings.lease_s
-        examiner = self._examiner
-        record = None
-        if examiner is not None and not await examiner.is_known():
-            record = await self._claimed(taught=True)
-            if record is None and examiner.examines:
+        owner, lease_s, examiner = self._owner, self._settings.lease_s, self._examiner
+        unknown = examiner is not None and not await examiner.is_known()
+        record = await self._claimed(taught=unknown)
+        if record is None and examiner is not None and unknown:
+            if examiner.examines:
                 return False
-            if record is None:
-                await examiner.ability()
-        if record is None:
+            await examiner.ability()
             record = await self._claimed()
         if record is None:
             return False
@@ -236,8 +233,7 @@ class Judge:
 
     @property
     def _is_unexamined(self) -> bool:
-        """Whether the examination is still to end. Only taught turns precede it, whose hints may do harm: a
-        judge that may be able is asked."""
+        """Whether the examination has not ended. Hints are checked for harm even so."""
         unknown = self._examiner is not None and self._examiner.known is None
         return unknown and self._settings.prompts == "full"
 

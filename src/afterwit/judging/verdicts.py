@@ -53,6 +53,11 @@ class JudgeClient(Protocol):
         """The answer. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""
 
 
+def is_examined(client: JudgeClient) -> bool:
+    """Whether its votes count only once it has judged known exchanges; a package may give it `examined`."""
+    return getattr(client, "examined", True)
+
+
 class Verdicts:
     """Makes verdicts, several concurrently. `max_concurrency` bounds their calls together."""
 

@@ -31,7 +31,7 @@ WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 FREE = "reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?"
 """Whether a turn that waits can be claimed."""
 TAUGHT = "seq IN (SELECT seq FROM feedback WHERE hint IS NOT NULL OR correction IS NOT NULL)"
-"""Whether a person said what the response should have been."""
+"""Whether a person gave a hint or a better response."""
 
 WAITING = f"""
     SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,

@@ -96,7 +96,7 @@ def test_room_that_pruning_made_is_used_again(path: Path, store: Store) -> None:
 
 
 def steps_of_pruning(path: Path, old: int, **limits: float | int | None) -> int:
-    """Hundreds of SQLite's own instructions with which 512 of so many old turns are removed."""
+    """The cost of removing 512 of `old` turns, in hundreds of SQLite's instructions."""
     with closing(SqliteStore.open(path, fingerprint=None)) as filled, filled.transaction():
         for number in range(old):
             add(filled, f"t{number}", reason=Reason.SIDE_TURN)
