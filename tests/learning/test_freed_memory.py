@@ -9,17 +9,22 @@ import pytest
 
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.learning.batch import Behaviour, Item
 from afterwit.learning.passes import Row
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.weights import return_freed
+from tests.engines.talk import ask, say
+from tests.fakes.adapters import noise
+from tests.fakes.models import tiny_qwen3
 from tests.learning.updates import quiet
 
 MIB = 2**20
 KEPT_MIB = 8
-"""About half of the least that glibc kept of these updates by itself."""
+"""About half of the least that glibc kept by itself of these updates and swaps."""
 
 
 def resident_mib() -> float:
@@ -43,10 +48,13 @@ def turns_of(tokens: int, *, count: int = 8) -> list[Item]:
     ]
 
 
-@pytest.mark.skipif(
+only_glibc = pytest.mark.skipif(
     sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"),
     reason="only glibc has malloc_trim",
 )
+
+
+@only_glibc
 def test_an_update_leaves_the_memory_of_its_passes_to_others(
     base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
@@ -59,3 +67,21 @@ def test_an_update_leaves_the_memory_of_its_passes_to_others(
     left = resident_mib()
     return_freed()
     assert left - resident_mib() < KEPT_MIB
+
+
+@only_glibc
+async def test_a_swap_leaves_the_memory_of_the_old_weights_to_others(tmp_path: Path) -> None:
+    """In weights of 30 MiB: a few swaps, each with a request before it."""
+    base = tiny_qwen3(tmp_path / "base", hidden_size=192, intermediate_size=768, num_hidden_layers=12)
+    versions = [noise(tmp_path / str(seed), base, seed=seed) for seed in range(2)]
+    engine = EmbeddedEngine.load(base, EmbeddedSettings(prefix_cache_gib=0.0))
+    try:
+        for version in range(1, 6):
+            await say(engine, ask(range(3, 200), max_tokens=4))
+            await engine.stage(version, versions[version % 2])
+            await engine.promote()
+        left = resident_mib()
+        return_freed()
+        assert left - resident_mib() < KEPT_MIB
+    finally:
+        await engine.close()

@@ -56,6 +56,7 @@ from afterwit.weights.weights import (
     lora_of,
     pairs_of,
     read_config,
+    return_freed,
 )
 
 CAPABILITIES = Capabilities(
@@ -255,6 +256,7 @@ class EmbeddedEngine:
         runner = self.runners[Weights.LIVE] if adapter == SHARED else self._own
         await self._worker.call(partial(runner.swap, version, module, adapter, factors))
         self._staged = None
+        await asyncio.to_thread(return_freed)
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
