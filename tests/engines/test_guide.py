@@ -199,3 +199,24 @@ async def test_a_clients_own_options_of_the_library_do_nothing(
     schema = {**NUMBER, "x-guidance": {"lenient": True, "whitespace_pattern": "("}, "cheese": 1}
     lenient = await say(engine, ask(PROMPT, constraint=plain(schema, lenient=True)))
     assert 0 <= int(tokenizer.decode(lenient.ids)) <= 9
+
+
+EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+"""Zod's pattern of an address of e-mail."""
+
+
+@pytest.mark.parametrize("pattern", [EMAIL, r"^a\b"])
+async def test_a_pattern_that_looks_around_is_ignored_or_refused(
+    engine: EmbeddedEngine, tokenizer: Tokenizer, pattern: str
+) -> None:
+    schema = {"type": "string", "maxLength": 3, "pattern": pattern}
+    said = await say(engine, ask(PROMPT, constraint=plain(schema, lenient=True)))
+    assert len(json.loads(tokenizer.decode(said.ids))) <= 3
+    with pytest.raises(RequestRefused, match="look"):
+        await say(engine, ask(PROMPT, constraint=plain(schema)))
+
+
+async def test_an_unknown_name_of_a_draft_is_ignored(engine: EmbeddedEngine, tokenizer: Tokenizer) -> None:
+    schema = NUMBER | {"$schema": "https://json-schema.org/draft-07/schema#"}
+    said = await say(engine, ask(PROMPT, constraint=plain(schema)))
+    assert 0 <= int(tokenizer.decode(said.ids)) <= 9

@@ -7,6 +7,7 @@ Below it is the port of a teacher on a server, which scores responses and never 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum, auto
@@ -28,6 +29,11 @@ LONGEST_MESSAGE = 200
 """Characters of a library's message about a schema that are passed on."""
 OPTIONS = "x-guidance"
 """The schema key with options for llguidance, which servers with other libraries ignore."""
+_DRAFT = re.compile(
+    r"(?:http://json-schema\.org/draft-0[3-7]|https://json-schema\.org/draft/20(?:19-09|20-12))/schema#?"
+)
+_LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\\[bB]")
+"""In a pattern that no grammar can follow, such as that of Zod for an address of e-mail."""
 
 
 Ids = tuple[int, ...]
@@ -145,8 +151,18 @@ class Part(Enum):
 
 
 def guided_schema(schema: str, *, lenient: bool) -> dict[str, Any]:
-    """A JSON schema with our options. A client's own are removed."""
-    return {**json.loads(schema), OPTIONS: {"whitespace_pattern": WHITE_SPACE, "lenient": lenient}}
+    """A JSON schema with our options. A client's own are removed, an unknown draft, and if lenient every
+    pattern that looks around."""
+    read = json.loads(schema, object_hook=_without_look_around if lenient else None)
+    if not _DRAFT.fullmatch(str(read.get("$schema"))):
+        read.pop("$schema", None)
+    return {**read, OPTIONS: {"whitespace_pattern": WHITE_SPACE, "lenient": lenient}}
+
+
+def _without_look_around(part: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(pattern := part.get("pattern"), str) and _LOOKS_AROUND.search(pattern):
+        del part["pattern"]
+    return part
 
 
 def schema_refused(message: str, why: str = "The schema cannot be followed") -> RequestRefused:
