@@ -9,14 +9,25 @@ from afterwit.gateway.auth import check_host, check_origin, host_name, is_loopba
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST", "127.0.0.1", "127.8.9.1", "::1", "[::1]", "::ffff:127.0.0.1"]
+    "host",
+    [
+        "localhost",
+        "LOCALHOST",
+        "127.0.0.1",
+        "127.8.9.1",
+        "::1",
+        "[::1]",
+        "::ffff:127.0.0.1",
+        "tauri.localhost",
+    ],
 )
 def test_all_names_of_this_machine_are_loopback(host):
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize(
-    "host", ["", "example.org", "localhost.example.org", "10.0.0.1", "0.0.0.0", "127.1", "::2"]
+    "host",
+    ["", "example.org", "localhost.example.org", "notlocalhost", "10.0.0.1", "0.0.0.0", "127.1", "::2"],
 )
 def test_no_other_name_is_loopback(host):
     assert not is_loopback(host)
@@ -40,6 +51,7 @@ def test_a_host_header_is_read_without_its_port(authority, name):
 def refused(check, *arguments, **options):
     with pytest.raises(RequestError) as caught:
         check(*arguments, **options)
+    assert "gateway.allowed_" in caught.value.message
     return caught.value.status
 
 

@@ -214,8 +214,10 @@ class KeyCache:
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address, without its port, is loopback."""
-    if host.lower().rstrip(".") in LOCAL_NAMES:
+    """Whether a host name or address, without its port, is loopback. All names below `localhost` are (RFC
+    6761): Tauri's apps send `http://tauri.localhost`."""
+    name = host.lower().rstrip(".")
+    if name in LOCAL_NAMES or name.endswith(".localhost"):
         return True
     try:
         address = ipaddress.ip_address(host.strip("[]"))
@@ -239,7 +241,8 @@ def check_host(authority: str | None, allowed: Collection[str], *, keyed: bool) 
     name = host_name(authority or "")
     if is_loopback(name) or name in allowed or (keyed and not allowed):
         return
-    raise RequestError(403, "foreign_host", f"This server does not answer to the host {name!r}.")
+    message = f"This server does not answer to the host {name!r}, unless gateway.allowed_hosts names it."
+    raise RequestError(403, "foreign_host", message)
 
 
 def check_origin(origin: str | None, authority: str | None, allowed: Collection[str]) -> None:
@@ -249,4 +252,5 @@ def check_origin(origin: str | None, authority: str | None, allowed: Collection[
     name = host_name(origin.partition("://")[2])
     if name and (is_loopback(name) or name == host_name(authority or "")):
         return
-    raise RequestError(403, "foreign_origin", f"Pages of {origin!r} may not call this server.")
+    message = f"Pages of {origin!r} may not call this server, unless gateway.allowed_origins names them."
+    raise RequestError(403, "foreign_origin", message)
