@@ -288,6 +288,7 @@ BAD = [
         "tool_choice",
     ),
     ({"response_format": {"type": "xml"}}, "unsupported_response_format", "response_format"),
+    ({"response_format": {}}, "invalid_type", "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "invalid_type", "response_format.schema"),
     (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},

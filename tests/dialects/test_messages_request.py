@@ -326,7 +326,7 @@ def test_thinking_is_shown_if_it_is_asked_for_and_switched_off_if_it_is_disabled
         ({"tools": [READ], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
         ({"thinking": True}, "thinking"),
         ({"stream": "yes"}, "stream"),
-        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
+        ({"output_config": {"format": {"type": "json_object"}}}, "output_config.format.type"),
         ({"output_config": {"format": {"type": "json_schema", "schema": 3}}}, "output_config.format.schema"),
         ({"output_format": {"type": "json_schema"}}, "output_format.schema"),
     ],

@@ -57,7 +57,6 @@ from afterwit.dialects.request import (
     parse_sampling,
     parse_schema,
     parse_template_args,
-    unknown_form,
 )
 from afterwit.errors import PromptTooLong, RequestError
 from afterwit.text import without_halves
@@ -172,9 +171,9 @@ def _form(data: Mapping[str, Any]) -> JsonForm | None:
     forms = {"output_config.format": config.get("format"), "output_format": data.get("output_format")}
     for where, value in forms.items():
         if value is not None:
-            form = as_object(value, where)
-            if form.get("type") != "json_schema":
-                raise unknown_form(form.get("type"), where)
+            form = Item(value, where)
+            if (kind := form.text("type")) != "json_schema":
+                raise wrong_value(form.at("type"), f"must be json_schema, not {shown(kind)}")
             return parse_schema(form.get("schema"), f"{where}.schema", strict=True)
     return None
 

@@ -225,22 +225,18 @@ def parse_form(value: Any, where: str) -> JsonForm | None:
     if value is None:
         return None
     form = as_object(value, where)
-    kind = form.get("type")
+    kind = as_text(form.get("type"), f"{where}.type")
     if kind == "text":
         return None
     if kind == "json_object" and form.get("schema") is None:
         return ANY_OBJECT
     if kind not in ("json_object", "json_schema"):
-        raise unknown_form(kind, where)
+        message = f"{where} {shown(kind)} is not served: ask for text, json_object or json_schema"
+        raise RequestError(400, "unsupported_response_format", message, param=where)
     if kind == "json_schema" and form.get("json_schema") is not None:
         where = f"{where}.json_schema"
         form = as_object(form.get("json_schema"), where)
     return parse_schema(form.get("schema"), f"{where}.schema", strict=flag(form, "strict"))
-
-
-def unknown_form(kind: Any, where: str) -> RequestError:
-    message = f"{where} {shown(str(kind))} is not served: ask for text, json_object or json_schema"
-    return RequestError(400, "unsupported_response_format", message, param=where)
 
 
 def parse_schema(value: Any, where: str, *, strict: bool) -> JsonForm:
