@@ -114,6 +114,7 @@ def test_content_and_outputs_are_strings_or_parts():
     assert messages(RESULT | {"output": parts})[0].content == "one\ntwo"
     assert messages(RESULT)[0] == Message(role="tool", content="milk", tool_call_id="c1")
     assert messages(RESULT | {"output": {"id": 1}})[0].content == '{"id": 1}'
+    assert messages(RESULT | {"call_id": None})[0] == Message(role="tool", content="milk", tool_call_id="")
 
 
 def test_a_note_stands_for_items_that_cannot_be_read():
@@ -190,7 +191,8 @@ def test_every_form_of_tool_choice_is_read(
         ({"input": ["x"]}, "input[0]"),
         ({"input": [{"type": 3}]}, "input[0].type"),
         ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call", "name": "read"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call_output", "call_id": 3, "output": "x"}]}, "input[0].call_id"),
         ({"input": [USER] * 65}, "input"),
         ({"input": [{"type": "mcp_list_tools", "tools": []}]}, "input[0].server_label"),
         ({"input": [LISTED]}, "input[0].tools"),
@@ -367,6 +369,12 @@ def test_a_call_of_a_tool_of_openais_and_its_output_stay_in_the_history(item, na
     assert json.loads(call.tool_calls[0].arguments) == arguments
     assert (result.role, result.content) == ("tool", '[{"stdout": "a.txt"}]')
     assert result.tool_call_id == call.tool_calls[0].id
+
+
+def test_the_output_of_a_local_shell_names_its_call_in_its_own_id():
+    call = {"type": "local_shell_call", "id": "x", "call_id": "call_1", "action": {"command": ["ls"]}}
+    _, result = messages(call, {"type": "local_shell_call_output", "id": "call_1", "output": "a.txt"})
+    assert result == Message(role="tool", content="a.txt", tool_call_id="call_1")
 
 
 def test_an_item_with_its_own_output_is_a_call_and_its_result():

@@ -266,15 +266,16 @@ def _item_parts(item: Item) -> Iterator[Message]:
         case "function_call" | "custom_tool_call" as kind:
             custom = kind == "custom_tool_call"
             arguments = chat.custom_arguments(item) if custom else as_arguments(item, "arguments")
-            call = ToolCall(id=_call_id(item), name=item.text("name"), arguments=arguments)
+            id = with_prefix(STORED_PREFIX, item.text("call_id"))
+            call = ToolCall(id=id, name=item.text("name"), arguments=arguments)
             yield Message(role="assistant", tool_calls=(call,))
         case "function_call_output" | "custom_tool_call_output":
             content = chat.text_of(item, "output", result=True) or ""
-            yield Message(role="tool", content=content, tool_call_id=_call_id(item))
+            yield Message(role="tool", content=content, tool_call_id=_call_id(item, "call_id"))
         case kind if kind.endswith(OTHER_CALL):
             yield from _other_call(item, kind.removesuffix(OTHER_CALL))
         case kind if kind.endswith(OTHER_OUTPUT):
-            yield _result(_call_id(item), item.get("output"))
+            yield _result(_call_id(item, "call_id", "id"), item.get("output"))
         case "mcp_list_tools":  # the model does not need it
             item.text("server_label")
             for tool in as_items(as_list(item.get("tools"), item.at("tools")), item.at("tools")):
@@ -286,7 +287,7 @@ def _item_parts(item: Item) -> Iterator[Message]:
 def _other_call(item: Item, tool: str) -> Iterator[Message]:
     """A call of a tool that OpenAI defines; its result too if OpenAI ran it, of which nothing may be left."""
     storable(item.data, item.where)
-    id = with_prefix(STORED_PREFIX, item.optional("call_id", "id") or "")
+    id = _call_id(item, "call_id", "id")
     given = {name: value for name, value in item.data.items() if name not in NOT_GIVEN | RESULTS}
     called = item if "arguments" in item.data else Item({"arguments": given}, "")
     arguments = as_arguments(called, "arguments")
@@ -309,8 +310,9 @@ def _result(id: str, output: Any) -> Message:
     return Message(role="tool", content=output, tool_call_id=id)
 
 
-def _call_id(item: Item) -> str:
-    return with_prefix(STORED_PREFIX, item.text("call_id"))
+def _call_id(item: Item, *names: str) -> str:
+    """The id of an item's call, from the first of these fields; empty if a result does not name it."""
+    return with_prefix(STORED_PREFIX, item.optional(*names) or "")
 
 
 def _joined(parts: Iterable[Message]) -> Iterator[Message]:
