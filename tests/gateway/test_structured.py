@@ -47,7 +47,7 @@ async def of_a_chat_stream(world: World) -> Note | None:
 
 
 async def of_responses(world: World) -> Note | None:
-    answer = await world.openai.responses.parse(model="afterwit", input="Notes?", text_format=Note)
+    answer = await world.openai.responses.parse(model="afterwit", input=ASKED, text_format=Note)
     return answer.output_parsed
 
 
