@@ -155,6 +155,11 @@ def test_a_pattern_counts_only_in_its_place():
         "You need to summarize the user's conversation into a title of no more than 10 words: Hi",
         'Summarize in a 10-word Title. Give the title only. "Hi"',
         "Generate an enhanced version of this prompt (reply with only the enhanced prompt):\n\nHi",
+        "### Task:\nAnalyze the chat history to determine the necessity of generating search queries, in ...",
+        "### Task:\nYou are an autocompletion system. Continue the text in `<text>` ...",
+        "### Task:\nGenerate a detailed prompt for am image generation task based on the given language ...",
+        "Your task is to reflect the speaker's likely facial expression through a fitting emoji. ...",
+        'Query: History:\nUSER: """Hi"""\nQuery: Hi',
     ],
 )
 def test_what_chat_applications_ask_for_beside_a_short_conversation_does_not_train(words):
