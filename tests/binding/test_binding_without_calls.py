@@ -28,6 +28,31 @@ def test_a_client_that_keeps_only_what_was_asked_and_answered_stays_in_its_sessi
     assert answer.said == (MORE.content,)
 
 
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "I look.\n{}",
+        'I look.\n"&quot;notes.txt&quot;"\n{}',
+        '<details type="tool_calls" id="{id}" result="notes.txt">\n<summary>Done</summary>\n</details>\n{}',
+    ],
+)
+def test_a_client_that_joins_what_was_said_between_two_questions_stays_in_its_session(joined: str):
+    memory = Memory()
+    answer = looked_up(memory, ASKED)
+    call = memory.rows[0]
+    words = joined.replace("{id}", call.response.tool_calls[0].id).format(LONGEST_ONE.content)
+    row = memory.ask(talk(SYSTEM, ASKED, says("assistant", words), MORE), SURE)
+    assert (row.binding.parent, row.kind) == (answer.id, Kind.MAIN)
+    assert (call.said, answer.said) == (("notes.txt",), (MORE.content,))
+
+
+def test_words_that_end_as_a_short_answer_does_prove_nothing():
+    memory = Memory()
+    looked_up(memory, ASKED, says("assistant", "notes.txt."))
+    other = says("assistant", "Of course it is notes.txt.")
+    assert memory.ask(talk(SYSTEM, ASKED, other, MORE), SURE).binding.parent is None
+
+
 def test_the_same_question_and_answer_of_two_sessions_do_not_tell_which_goes_on():
     memory = Memory()
     for _ in range(2):

@@ -210,8 +210,9 @@ def _parents(
     if incoming.last_reply is not None:  # a compaction drops prompts, but keeps the last replies
         index, reply = incoming.last_reply
         said = (each for each in candidates if each.session in sessions and each.kind is not Kind.SIDE)
-        if (replied := latest(each for each in said if each.reply == reply)) is not None:
-            deepest = [max([*deepest, Followed(replied, index + 1)], key=lambda one: one.after)]
+        if (replied := latest(each for each in said if _ends(reply, each.reply))) is not None:
+            found = [*deepest, Followed(replied, index + 1)]
+            deepest = [max(found, key=lambda one: (one.after, one.candidate.turn not in incoming.written))]
     rewritten = deepest and all(deepest[0].after > one.after for one in prefix)
     return deepest if rewritten else prefix, summary
 
@@ -459,12 +460,18 @@ def _same_end(texts: Sequence[str], known: Sequence[str]) -> bool:
     return len(common) > 1 and sum(map(len, common)) >= DISTINCTIVE
 
 
+def _ends(text: str, reply: str | None) -> bool:
+    """Whether a message ends with this reply: some clients join the replies, and the results of the calls,
+    between two messages of the user."""
+    return text == reply or (len(reply or "") >= SHORTEST_TEXT and text.endswith(f" {reply}"))
+
+
 def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
     """Whether a conversation ended with this reply to the same user messages.
 
     The last one may have been wrapped: some clients add text to the current message only.
     """
-    if not asked or len(asked) != len(one.asked) or one.texts[-1:] != (reply,):
+    if not asked or len(asked) != len(one.asked) or not any(_ends(reply, text) for text in one.texts[-1:]):
         return False
     if [text[:LONGEST_TEXT] for text in asked[:-1]] != list(one.asked[:-1]):
         return False
