@@ -39,6 +39,15 @@ def test_a_deleted_reply_is_answered_by_the_complaint():
     assert after.binding.session == rejected.binding.session
 
 
+def test_what_a_person_says_to_a_response_that_they_stopped_answers_nobody():
+    memory = Memory()
+    first = memory.ask(talk(HI), HELLO)
+    stopped = memory.ask(talk(HI, HELLO, MORE), SURE, delivered=False)
+    after = memory.ask(talk(HI, HELLO, MORE, says("user", "Stop, that is wrong.")), SURE)
+    assert (after.binding.parent, after.kind) == (first.id, Kind.MAIN)
+    assert (first.next_state, stopped.next_state) == ((MORE,), ())
+
+
 def test_an_edited_reply_is_answered_by_nobody():
     memory = Memory()
     edited = memory.ask(talk(HI), HELLO)

@@ -187,7 +187,7 @@ def relation_of(
             session=rejected.session,
             parent=rejected.parent,
             relative=rejected,
-            answers=None if rejected.answered else rejected.turn,
+            answers=None if rejected.answered or not rejected.delivered else rejected.turn,
             after=incoming.message_after(rejected.depth),
             rejects=rejected.turn,
         )
@@ -401,10 +401,10 @@ def _rejected(
 ) -> Candidate | None:
     """The turn whose prompt the request continues without its response; None if that is uncertain.
 
-    One message follows the prompt: the complaint. If it is the assistant's, the response was edited, not
-    rejected. If there are more messages, or one hands a conversation over, a compaction left the replies out.
-    An empty reply is not rejected by its absence, nor is one that a later turn of the same prompt replaced by
-    an empty one.
+    One message follows the prompt: the complaint. It answers no turn if the response was not delivered. If it
+    is the assistant's, the response was edited, not rejected. If there are more messages, or one hands a
+    conversation over, a compaction left the replies out. An empty reply is not rejected by its absence, nor
+    is one that a later turn of the same prompt replaced by an empty one.
     """
     start = 0 if parent is None else parent.after
     leaves = [
@@ -412,7 +412,6 @@ def _rejected(
         for each in candidates
         if each.depth == incoming.depth - 1
         and _has_prompt(incoming, each)
-        and each.delivered
         and not each.is_empty
         and not each.children
         and each.kind is not Kind.SIDE
