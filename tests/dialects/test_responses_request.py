@@ -277,6 +277,8 @@ def test_a_previous_response_comes_first_without_its_instructions():
     request = parse("Hi", [EARLIER], previous_response_id=f"resp_{EARLIER.id}")
     assert request.follows == EARLIER.id
     assert request.conversation.messages[0] == before
+    alone = parse(None, [EARLIER], previous_response_id=f"resp_{EARLIER.id}")
+    assert alone.conversation.messages == (before, EARLIER.message)
 
 
 @pytest.mark.parametrize("identifier", [None, 3])

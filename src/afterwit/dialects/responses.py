@@ -221,13 +221,13 @@ def _echoed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits) -> Iterator[Message]:
-    """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404.
+    """The messages of an `input`: a text of the user, or items, or null for none. Raises 400 and 404.
 
     `quoted`: earlier responses that items may refer to, by turn.
     """
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
-    if not isinstance(value, list):
+    if value is not None and not isinstance(value, list):
         raise wrong_type("input", "a string or an array of items", value)
     parts: list[Message] = []
     for item in as_items(value, "input", most=ITEMS_OF_ONE * limits.max_messages):
