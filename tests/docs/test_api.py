@@ -81,4 +81,9 @@ def test_the_shared_types_need_the_standard_library_alone() -> None:
 
 def test_only_training_needs_torch() -> None:
     light = [module for module in MODULES if module.rpartition(".")[2] not in ("objective", "learning")]
-    assert {"torch", "transformers"}.isdisjoint(loaded(*light))
+    others = (
+        "afterwit.running.train",  # a learner waits until it is the only one
+        "afterwit.home.forget",  # an order to forget
+        "afterwit.doctor.report",  # the machine is tested
+    )
+    assert {"torch", "transformers"}.isdisjoint(loaded(*light, *others))

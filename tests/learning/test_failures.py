@@ -5,7 +5,7 @@ import torch
 from safetensors import SafetensorError
 
 from afterwit.errors import EngineError, EngineUnavailable
-from afterwit.learning.stage import FailureKind, failure_kind
+from afterwit.learning.health import FailureKind, failure_kind
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from afterwit.learning.claims import Claims
 from afterwit.learning.distributed import Placed
 from afterwit.learning.distributed.orders import Follower
 from afterwit.learning.distributed.sharded import Sharded
+from afterwit.learning.health import FailureKind, failure_kind
 from afterwit.learning.models import copy_configuration, device_of, probe_of, without_dropout
 from afterwit.learning.passes import Phase, Progress, Ranks, Row
 from afterwit.learning.policy import Policy
-from afterwit.learning.stage import FailureKind, failure_kind
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import UpdateState, losses, require_finite
 from afterwit.running.train import BatchSource, run

@@ -12,7 +12,7 @@ from afterwit import build
 from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning, NotRepeatable, SettingError
 from afterwit.home.model import model_folder
-from afterwit.learning.claims import STAGE
+from afterwit.learning.health import STAGE
 from afterwit.lifecycle import Reason
 from afterwit.practice.table import order_unlearning
 from afterwit.printing.terminal import Working, working

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final
 
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.batch import Refused
+from afterwit.learning.health import STAGE
 from afterwit.learning.passes import Phase, Progress
 from afterwit.learning.schedule import (
     NOW,
@@ -24,7 +24,6 @@ from afterwit.store import Pause, Record, Store
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Version
 
-STAGE: Final = "learn"
 DAY_S = 86_400.0
 DIED = "the learner died in the turn's update"
 

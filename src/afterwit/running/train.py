@@ -22,7 +22,7 @@ from afterwit.config import Settings
 from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.home.home import refuse_another_home
 from afterwit.learning.distributed import Placed
-from afterwit.learning.stage import FailureKind, LearnHealth, failure_kind, on_person
+from afterwit.learning.health import STAGE, FailureKind, LearnHealth, failure_kind, on_person
 from afterwit.printing.terminal import end_at_signals
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import launch, member, starts_ranks
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     Committed = Callable[[Store], None]
     Work = Callable[[Settings, Store, Trainer, Committed], None]
 
-STAGE = "learn"
 LOCK_POLL_S = 1.0
 """Seconds between two attempts to become the only learner."""
 

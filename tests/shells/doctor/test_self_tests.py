@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from functools import cache, partial
 from pathlib import Path
 
@@ -152,8 +150,3 @@ async def test_a_judge_that_cannot_judge_is_a_fault_with_its_remedy(answer: str,
 def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:
     with exclusive(tmp_path / ".gateway.lock", purpose="a test", wait=False):
         assert "has its port" in machine._port(Settings(), tmp_path)
-
-
-def test_the_machine_is_tested_without_torch() -> None:
-    code = "import sys, afterwit.doctor.report; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
