@@ -88,7 +88,7 @@ class StoreSettings:
 class Settings(BaseModel):
     """The whole configuration, one section for each part."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     model: str | None = None
     """A Hugging Face model folder, or a hub id."""

@@ -11,10 +11,11 @@ and it is there as soon as the package is installed. `docs/extend.md` shows each
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar
 
 from afterwit.errors import SettingError
@@ -110,9 +111,15 @@ class Table(Mapping[str, T]):
 def installed(group: str) -> Mapping[str, Sequence[EntryPoint]]:
     """The parts of a group by name, not loaded, in the order of their names: several if packages disagree."""
     found: dict[str, list[EntryPoint]] = {}
-    for part in sorted(entry_points(group=group)):
+    for part in sorted(_declared(tuple(sys.path)).select(group=group)):
         found.setdefault(part.name, []).append(part)
     return found
+
+
+@cache
+def _declared(path: Sequence[str]) -> EntryPoints:
+    """The parts of every package on this path, which are read once for all groups."""
+    return entry_points()
 
 
 def package(part: EntryPoint) -> str:

@@ -9,16 +9,18 @@ from functools import reduce
 from importlib import import_module
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from pydantic import BeforeValidator, Field
 
 from afterwit import plugins
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
-from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import LlamaCppSettings, SglangSettings, VllmSettings
 from afterwit.errors import SettingError
+
+if TYPE_CHECKING:
+    from afterwit.engines.server.server import ServerCommand
 
 AnySettings = EmbeddedSettings | VllmSettings | SglangSettings | LlamaCppSettings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 from afterwit.printing.terminal import plain
@@ -22,7 +21,3 @@ def set_up(level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     for name in ("uvicorn", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    with contextlib.suppress(ImportError):
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from pathlib import Path
 
 import aiohttp
 
 from afterwit.config import load
+from afterwit.running.logs import set_up
 from afterwit.running.serve import Runtime
 from tests.engines.vllm.recorded import Recorded, chunk, listening
 
@@ -20,6 +22,7 @@ HEAVY = ("torch", "transformers", "safetensors", "numpy", "peft")
 
 
 async def main(model: Path, home: Path) -> None:
+    set_up(logging.INFO)
     recorded = Recorded(model)
     recorded.stream = chunk((40, -0.5)) + chunk((41, -0.5), end="length")
     async with listening(recorded) as url:
