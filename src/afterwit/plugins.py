@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from afterwit.errors import SettingError
@@ -117,7 +117,7 @@ def installed(group: str) -> Mapping[str, Sequence[EntryPoint]]:
 
 
 @cache
-def _declared(path: Sequence[str]) -> EntryPoints:
+def _declared(path: Sequence[str]) -> Any:
     """The parts of every package on this path, which are read once for all groups."""
     return entry_points()
 

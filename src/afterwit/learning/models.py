@@ -84,12 +84,13 @@ def recompute_activations(model: PreTrainedModel, *, above: int = 0) -> None:
             return
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
+    layers = [name for name, each in model.named_modules() if getattr(each, "gradient_checkpointing", False)]
+
     def choose(module: nn.Module, _: Any, given: Mapping[str, Any]) -> None:
         """Put a layer in training mode, so that it recomputes, but not its parts: experts may draw noise."""
         recomputes = torch.is_grad_enabled() and given["input_ids"].numel() > above
-        for layer in module.modules():
-            if getattr(layer, "gradient_checkpointing", False):
-                layer.training = recomputes
+        for name in layers:
+            module.get_submodule(name).training = recomputes
 
     model.register_forward_pre_hook(choose, with_kwargs=True)
 

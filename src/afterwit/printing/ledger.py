@@ -249,7 +249,8 @@ def _answers(
                     input_ids=prompt,
                     attention_mask=torch.ones_like(prompt),
                     do_sample=False,
-                    max_new_tokens=MOST_TOKENS,
+                    max_new_tokens=min(MOST_TOKENS, settings.gateway.max_tokens),
+                    eos_token_id=sorted(renderer.end_ids) or None,
                     pad_token_id=0,
                 )
             response = ids[0, prompt.shape[1] :].tolist()

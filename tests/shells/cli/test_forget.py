@@ -34,7 +34,8 @@ def copied(home: Path, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def _lived(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("lived")
-    (home / "config.toml").write_text("[learner]\nthreads = 1\nmismatch_alarm = 100.0\n")
+    said = "[gateway]\nmax_tokens = 8\n[learner]\nthreads = 1\nmismatch_alarm = 100.0\n"
+    (home / "config.toml").write_text(said)
     settings = load(home=home, below={"model": str(model)}, environment={})
     store = store_of_model(settings, home, model)
     remember_model(home, model)
