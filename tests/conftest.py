@@ -43,6 +43,9 @@ os.environ |= {
     "AWS_DEFAULT_REGION": "us-east-1",
 }  # for the tests' own S3 server, and so that no test ever reaches another
 
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
+# transformers reads a model's weights in four threads: starting them is a third of the work with a tiny model
+
 
 class SignOfLife:
     """While processes import and collect, or a test is long: says for how long no test has ended."""

@@ -107,11 +107,15 @@ class Table(Mapping[str, T]):
         return part
 
 
-@cache
 def installed(group: str) -> Mapping[str, Sequence[EntryPoint]]:
     """The parts of a group by name, not loaded, in the order of their names: several if packages disagree."""
+    return _installed(group, tuple(sys.path))
+
+
+@cache
+def _installed(group: str, path: Sequence[str]) -> Mapping[str, Sequence[EntryPoint]]:
     found: dict[str, list[EntryPoint]] = {}
-    for part in sorted(_declared(tuple(sys.path)).select(group=group)):
+    for part in sorted(_declared(path).select(group=group)):
         found.setdefault(part.name, []).append(part)
     return found
 

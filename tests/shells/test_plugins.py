@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from afterwit.build import judge_client, judge_stage, trainer_of
+from afterwit.config import Settings, load, settings_class
+from afterwit.doctor.machine import check_packages
 from afterwit.errors import SettingError
 from afterwit.plugins import Table
 
@@ -68,6 +70,22 @@ def test_a_name_of_afterwits_own_stays_its_own(tmp_path: Path, monkeypatch: pyte
         table.loaded("one")
 
 
+@pytest.fixture
+def _settings_as_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The class of the settings is made of what is in this folder too."""
+    monkeypatch.syspath_prepend(tmp_path)
+    settings_class.cache_clear()
+    yield
+    settings_class.cache_clear()
+
+
+def refusal(act: Callable[[], object]) -> str:
+    with pytest.raises(SettingError) as error:
+        act()
+    return str(error.value)
+
+
+@pytest.mark.usefixtures("_settings_as_installed")
 def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
     groups = [f"afterwit.{group} broken" for group in ("engines", "settings", "dialects", "hint_rules")]
     package(tmp_path, "broken", "1 / 0", *groups)
@@ -79,53 +97,36 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
         client = f"def PART(settings): return type('Judge', (), {{'ask': None, 'examined': {examined}}})()"
         package(tmp_path, name, client, f"afterwit.judges {name}")
     package(tmp_path, "mute", "PART = lambda settings: object()", "afterwit.judges mute")
-    code = """
-from pathlib import Path
-from afterwit.build import judge_client, judge_stage, trainer_of
-from afterwit.config import load
-from afterwit.doctor.machine import check_packages
-from afterwit.errors import SettingError
 
-def loaded(*pairs):
-    return load(home=Path("none"), pairs=pairs, environment={})
+    def loaded(*pairs: str) -> Settings:
+        return load(home=tmp_path / "none", pairs=pairs, environment={})
 
-assert loaded().learner.lr != 9
-for pairs in (["engine.kind=broken"], ["broken.number=1"], ["objective.hint_selection=broken"]):
-    try:
-        print(loaded(*pairs).objective.hint_rule)
-    except SettingError as error:
-        print(error)
-for build in (
-    lambda: trainer_of(loaded("objective.objective=lost"), Path("none"), Path("none")),
-    lambda: judge_client(loaded("judge.client=mute").judge, None, None),
-):
-    try:
-        build()
-    except SettingError as error:
-        print(error)
-for client, model in (("program", "a"), ("large", "a"), ("large", "b")):
-    settings = loaded(f"judge.client={client}", f"judge.model={model}")
-    examiner = judge_stage(settings, None, None, None)[2]
-    print(client, examiner and (examiner.name, examiner._judge.split()[:2]), end="; ")
-print()
-print(*(f"{finding.name} {finding.ok}" for finding in check_packages()))
-"""
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": path},
+    assert loaded().learner.lr != 9
+    for group, pair in (
+        ("engines", "engine.kind=broken"),
+        ("settings", "broken.number=1"),
+        ("hint_rules", "objective.hint_selection=broken"),
+    ):
+        why = "but fails to load: update or uninstall it: ZeroDivisionError: division by zero"
+        said = f"broken provides broken (afterwit.{group}) {why}"
+        assert refusal(lambda pair=pair: loaded(pair).objective.hint_rule) == said  # type: ignore[misc]
+    unknown = loaded("objective.objective=lost")
+    assert refusal(lambda: trainer_of(unknown, tmp_path, tmp_path)) == (
+        "the objective lost has an unknown term, nowhere"
     )
-    *refusals, lost, mute, examined, doctor = done.stdout.splitlines()
-    known = [f"large ('The judge large', ['large', '{model}']); " for model in "ab"]
-    assert examined == "".join(["program None; ", *known])
-    assert mute == "the judge mute has no ask(): object"
-    assert lost == "the objective lost has an unknown term, nowhere"
-    groups = ("engines", "settings", "hint_rules")
-    why = "but fails to load: update or uninstall it: ZeroDivisionError: division by zero"
-    assert refusals == [f"broken provides broken (afterwit.{group}) {why}" for group in groups]
+    mute = loaded("judge.client=mute").judge
+    assert refusal(lambda: judge_client(mute, None, None)) == "the judge mute has no ask(): object"  # type: ignore[arg-type]
+    examined_of = {}
+    for client, model in (("program", "a"), ("large", "a"), ("large", "b")):
+        settings = loaded(f"judge.client={client}", f"judge.model={model}")
+        examiner = judge_stage(settings, None, None, None)[2]  # type: ignore[arg-type]
+        examined_of[client, model] = examiner and (examiner.name, examiner._judge.split()[:2])
+    assert examined_of == {
+        ("program", "a"): None,
+        ("large", "a"): ("The judge large", ["large", "a"]),
+        ("large", "b"): ("The judge large", ["large", "b"]),
+    }
+    findings = {finding.name: finding.ok for finding in check_packages()}
     for group in ("dialects", "engines", "hint_rules", "settings"):
-        assert f"broken (afterwit.{group}) False" in doctor
-    assert "learner (afterwit.settings) False" in doctor
+        assert findings[f"broken (afterwit.{group})"] is False
+    assert findings["learner (afterwit.settings)"] is False

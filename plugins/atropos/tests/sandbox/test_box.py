@@ -42,7 +42,7 @@ async def seen(mark: str, there: bool) -> None:
     """Wait until such a process is there, or is not."""
     async with asyncio.timeout(60):
         while bool(processes_with(mark)) != there:  # noqa: ASYNC110 - nothing tells when
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.2)
 
 
 @isolated
