@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterwit.chat_format.encode import Detokenizer, StopStrings
+from afterwit.chat_format.encode import Detokenizer, StopStrings, bytes_of
 from afterwit.chat_format.render import Renderer
 from tests.fakes.models import tiny_qwen3
 from tests.timing import check_linear
@@ -43,6 +43,16 @@ def test_no_piece_holds_half_a_character(renderer, text):
     detokenizer = Detokenizer.of(renderer)
     pieces = [detokenizer.push([index]) for index in renderer.encode(text.replace("\ufffd", "x"))]
     assert not any("\ufffd" in piece for piece in pieces)
+
+
+@shared
+@given(text=st.text(max_size=60))
+def test_the_bytes_of_each_id_add_up_to_those_of_the_text(renderer, text):
+    assert b"".join(map(renderer.spelled, renderer.encode(text))) == text.encode()
+
+
+def test_a_byte_of_a_vocabulary_over_pieces_is_that_byte_and_a_piece_is_none():
+    assert (bytes_of("<0xF0>"), bytes_of("\u0120\u00e9"), bytes_of("\u2581a")) == (b"\xf0", b" \xe9", None)
 
 
 @shared

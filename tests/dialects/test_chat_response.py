@@ -89,7 +89,7 @@ def test_usage_is_null_until_the_last_chunk_if_the_client_asked_for_it():
 def test_a_body_keeps_no_objects_of_its_log_probs():
     """Of many choices and alternatives they took gigabytes, and seconds at the end."""
     whole = encoder(logprobs=True)
-    told = TokenLogprob(text="told only here", logprob=-0.5, top=[TokenLogprob(text="too", logprob=-1.0)])
+    told = TokenLogprob(data=b"told only here", logprob=-0.5, top=[TokenLogprob(data=b"too", logprob=-1.0)])
     whole.delta(delta(TextDelta(text="hi"), logprobs=[told]))
     kept = gc.get_referrers(told)
     assert not any(isinstance(holder, list) for holder in kept)
@@ -100,7 +100,7 @@ def test_a_body_keeps_no_objects_of_its_log_probs():
 
 def test_a_body_holds_whole_choices_in_their_order():
     whole = encoder(logprobs=True)
-    token = TokenLogprob(text="hé", logprob=-0.5)
+    token = TokenLogprob(data="hé".encode(), logprob=-0.5)
     assert whole.end_choice(end("ho", choice=1)) == b""
     assert whole.delta(delta(TextDelta(text="hi"), logprobs=[token])) == b""
     assert whole.end_choice(end("hi")) == b""
@@ -118,7 +118,7 @@ def test_a_body_holds_whole_choices_in_their_order():
 
 
 def test_log_probs_leave_with_the_first_chunk_behind_which_they_are():
-    token = TokenLogprob(text="a", logprob=-0.5)
+    token = TokenLogprob(data=b"a", logprob=-0.5)
     stream = encoder(stream=True, logprobs=True)
     data = stream.delta(delta(TextDelta(text="a"), TextDelta(text="b"), logprobs=[token]))
     assert [bool(chunk["choices"][0]["logprobs"]) for chunk in objects(data)] == [False, True, False]

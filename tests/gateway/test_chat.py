@@ -186,6 +186,18 @@ async def test_only_the_sampled_tokens_log_probs_are_served(gateway: Serving):
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "top_logprobs")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_bytes_of_the_tokens_add_up_to_the_text_of_split_characters(gateway: Serving, stream: bool):
+    gateway.says[:] = ["é🙂"]
+    if stream:
+        choice = folded(await gateway.chunks(logprobs=True))[0]
+    else:
+        choice = (await gateway.ask(logprobs=True)).json()["choices"][0]
+    tokens = choice["logprobs"]["content"]
+    assert "\ufffd" in {token["token"] for token in tokens}
+    assert bytes(byte for token in tokens for byte in token["bytes"]).decode() == "é🙂"
+
+
 async def test_unknown_fields_are_ignored(gateway: Serving):
     odd = {
         "store": True,

@@ -21,6 +21,10 @@ def decode(ids) -> str:
     return "".join(map(chr, ids))
 
 
+def spell(index) -> bytes:
+    return chr(index).encode()
+
+
 def reply(**changes) -> Reply:
     options = {"parser": ResponseParser(HERMES), "detokenizer": Detokenizer(decode, silent={END})}
     return Reply(**options | changes)
@@ -117,23 +121,23 @@ def test_a_forced_opening_is_not_matched_with_stop_strings():
 
 
 def test_the_log_probs_leave_out_the_end_token_and_a_stop_string():
-    growing = reply(text_of=decode, stops=["X"])
+    growing = reply(spell=spell, stops=["X"])
     run(growing, steps("abX", 1))
     shown = growing.logprobs()
-    assert [token.text for token in shown] == ["a", "b"]
-    plain = reply(text_of=decode)
+    assert [token.data for token in shown] == [b"a", b"b"]
+    plain = reply(spell=spell)
     run(plain, steps("ab", 3))
-    assert [token.text for token in plain.logprobs()] == ["a", "b"]
+    assert [token.data for token in plain.logprobs()] == [b"a", b"b"]
 
 
 def test_log_probs_come_with_their_text():
-    growing = reply(text_of=decode, stops=["bc"])
+    growing = reply(spell=spell, stops=["bc"])
     growing.push(step("a"))
-    assert [token.text for token in growing.logprobs()] == ["a"]
+    assert [token.data for token in growing.logprobs()] == [b"a"]
     growing.push(step("b"))
     assert growing.logprobs() == []
     growing.push(step("d"))
-    assert [token.text for token in growing.logprobs()] == ["b", "d"]
+    assert [token.data for token in growing.logprobs()] == [b"b", b"d"]
 
 
 def test_if_calls_may_not_be_parallel_the_first_one_ends_the_response():

@@ -222,7 +222,22 @@ def cut(text: str, pattern: re.Pattern[str] | None, shortest: int) -> Iterator[s
     yield from (text[begin:end] for begin, end in pairwise([*cuts, len(text)]))
 
 
-_BROKEN = "\ufffd"
+BROKEN = "\ufffd"
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTES = {chr(byte): byte for byte in _SHOWN} | {
+    chr(0x100 + place): byte for place, byte in enumerate(sorted(set(range(0x100)) - set(_SHOWN)))
+}
+"""The byte of each character of byte-level vocabularies: itself, if Latin-1 can print it."""
+
+
+def bytes_of(token: str) -> bytes | None:
+    """The bytes of a token of a vocabulary over bytes, or of a byte of one over pieces; None for others."""
+    if (byte := _BYTE.fullmatch(token)) is not None:
+        return bytes.fromhex(byte[1])
+    return bytes(map(_BYTES.__getitem__, token)) if _BYTES.keys() >= set(token) else None
+
 
 LONGEST_CHARACTER = 4
 """Most tokens of one character: UTF-8 has at most four bytes."""
@@ -256,9 +271,9 @@ class Detokenizer:
         begins = self._emitted == len(self._ids)
         self._ids += new
         end = len(self._ids)
-        if not (begins and self._joins_bytes and _BROKEN not in (text := self._decode(new))):
+        if not (begins and self._joins_bytes and BROKEN not in (text := self._decode(new))):
             text = self._pending(end)
-            if not text or text.endswith(_BROKEN):
+            if not text or text.endswith(BROKEN):
                 text, end = self._never_completed(text)
             if not text:
                 return ""

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 from tokenizers import Tokenizer, decoders
 
-from afterwit.chat_format.encode import Encoder, Literal
+from afterwit.chat_format.encode import BROKEN, Encoder, Literal, bytes_of
 from afterwit.chat_format.families import AUTO, Convention, convention_of
 from afterwit.chat_format.folder import end_ids, read_json, special_tokens, tokenizer_of
 from afterwit.chat_format.template import (
@@ -173,6 +173,12 @@ class Renderer:
         if text is None:
             text = self._texts[ids[0]] = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
+
+    def spelled(self, index: int) -> bytes:
+        """A token's bytes, which may be a part of a character."""
+        text = self.decode((index,))
+        data = bytes_of(self._tokenizer.id_to_token(index) or "") if BROKEN in text else None
+        return data or text.encode()
 
     def _marked(self, message: Message, rules: TemplateRules) -> dict[str, Any]:
         texts = ("content", REASONING_KEYS[0]) if message.role == "assistant" else ()

@@ -431,7 +431,8 @@ def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
 
 
 def _logprob(token: TokenLogprob) -> JsonObject:
-    return {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode())}
+    text = token.data.decode(errors="replace")
+    return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
 
 
 def error_body(error: RequestError, params: Mapping[str | None, str] = MappingProxyType({})) -> JsonObject:

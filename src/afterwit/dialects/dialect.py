@@ -86,7 +86,8 @@ def in_pieces(arguments: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
-    text: str
+    data: bytes
+    """The token, which may be a part of a character."""
     logprob: float
     top: Sequence[TokenLogprob] = ()
     """The most likely tokens at its position, most likely first; empty unless the client asked for them."""

@@ -17,7 +17,7 @@ from afterwit.engines.port import Engine, Generate, Step
 from afterwit.gateway.prepare import Prompt, prepare
 from afterwit.turn import SHARED, Basis, Conversation, Finish, Message, Sampled, Sampling
 
-TextOf = Callable[[Sequence[int]], str]
+Spell = Callable[[int], bytes]
 
 
 class Reply:
@@ -33,7 +33,7 @@ class Reply:
         forced: int = 0,
         prefilled: int = 0,
         basis: Basis = Basis.PROCESSED,
-        text_of: TextOf | None = None,
+        spell: Spell | None = None,
     ) -> None:
         self._detokenizer, self._parser = detokenizer, parser
         self._stops = StopStrings(stops)
@@ -45,9 +45,9 @@ class Reply:
         """Characters of its content that the client sent."""
         self._pending_prefill = prefilled
         self._basis = basis
-        self._text_of = text_of
-        """Reads a token's text; None unless the client asked for log-probs."""
-        self._by_token = self._any_stops or text_of is not None
+        self._spell = spell
+        """Reads a token's bytes; None unless the client asked for log-probs."""
+        self._by_token = self._any_stops or spell is not None
         """Whether each token is detokenised by itself; else a step is at once."""
         self._steps: list[Step] = []
         self._ended: str | None = None
@@ -166,8 +166,8 @@ class Reply:
         shown = self._stops.skip(piece) if exempt else self._stops.push(piece)
         self._cleared += len(shown)
         is_end = step.ended == "stop" and place == len(step.ids) - 1
-        if self._text_of is not None and not is_end and not (forced and self._prefilled):
-            self._tokens.append((self._read, _token_logprob(step, place, self._text_of)))
+        if self._spell is not None and not is_end and not (forced and self._prefilled):
+            self._tokens.append((self._read, _token_logprob(step, place, self._spell)))
         return shown
 
     def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
@@ -191,17 +191,17 @@ class Reply:
         return kept
 
 
-def _token_logprob(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
+def _token_logprob(step: Step, place: int, spell: Spell) -> TokenLogprob:
     """A token's log-prob for the client: the model's own if the engine returns it, else the recorded one."""
-    text = text_of((step.ids[place],))
+    data = spell(step.ids[place])
     if not step.top_logprobs:
-        return TokenLogprob(text=text, logprob=step.logprobs[place])
+        return TokenLogprob(data=data, logprob=step.logprobs[place])
     top = step.top_logprobs[place]
     others = zip(top.ids, top.logprobs, strict=True)
     return TokenLogprob(
-        text=text,
+        data=data,
         logprob=top.sampled,
-        top=[TokenLogprob(text=text_of((index,)), logprob=logprob) for index, logprob in others],
+        top=[TokenLogprob(data=spell(index), logprob=logprob) for index, logprob in others],
     )
 
 

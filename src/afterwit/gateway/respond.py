@@ -111,7 +111,7 @@ class RunningResponse:
             forced=len(prompt.forced),
             prefilled=len(asked.prefill),
             basis=gateway.engine.capabilities.basis,
-            text_of=gateway.renderer.decode if asked.logprobs else None,
+            spell=gateway.renderer.spelled if asked.logprobs else None,
         )
         return Choice(index=index, turn=turn, sampling=sampling, reply=reply)
 

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from afterwit.chat_format.encode import BROKEN, bytes_of
 from afterwit.chat_format.folder import end_ids, read_json, tokenizer_of
 from afterwit.engines.model_files import LINK, file_fingerprint
 from afterwit.engines.port import OPTIONS, TopLogprobs, schema_refused
@@ -53,13 +53,6 @@ SURE = 1e6
 FIXED = {"return_tokens": True, "cache_prompt": True, "post_sampling_probs": False, "temperature": 0.0}
 ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")
 """Of the sampler's steps: truncation after the temperature, as in all other engines."""
-BROKEN = "\ufffd"
-BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-BYTES = {chr(byte): byte for byte in _SHOWN} | {
-    chr(0x100 + place): byte for place, byte in enumerate(sorted(set(range(0x100)) - set(_SHOWN)))
-}
-"""The byte of each character of byte-level vocabularies: itself, if Latin-1 can print it."""
 EXACT = ("--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off")
 """Of a model in single precision: within 1e-5 nats of the learner's log-probs, and .002 without them."""
 MOST_ALTERNATIVES = 100
@@ -241,13 +234,8 @@ class LlamaCppServer(Server):
 
 def ids_by_bytes(folder: Path) -> dict[bytes, int]:
     """The id of each text of a vocabulary over bytes, or of each byte of one over pieces."""
-    found: dict[bytes, int] = {}
-    for token, index in read_json(folder / "tokenizer.json")["model"]["vocab"].items():
-        if (byte := BYTE.fullmatch(token)) is not None:
-            found[bytes.fromhex(byte[1])] = index
-        elif all(each in BYTES for each in token):
-            found[bytes(BYTES[each] for each in token)] = index
-    return found
+    vocabulary = read_json(folder / "tokenizer.json")["model"]["vocab"]
+    return {data: index for token, index in vocabulary.items() if (data := bytes_of(token)) is not None}
 
 
 def params_of(request: SampleRequest, done: Sequence[int], tried: int) -> dict[str, Any]:
