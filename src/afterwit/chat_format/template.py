@@ -33,6 +33,9 @@ Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], st
 JOINT = "\n\n"
 """Between two texts that become one."""
 
+BLANK = " "
+"""An empty reply, for a template that refuses one."""
+
 SHORT_ID = 9
 """Letters and digits."""
 
@@ -151,7 +154,8 @@ class TemplateRules:
     systems: bool = True  # several system messages there
     late_system: bool = True  # a system message later on
     repeats: bool = True  # two messages of the user, or of the model, in a row
-    user_after_tool: bool = True  # a user message directly after a tool's result
+    user_after_tool: bool = True  # a user message directly after a call or a tool's result
+    empty_replies: bool = True  # a reply without text and calls
     many_calls: bool = True  # several calls in one message
     thought_beside_text: bool = True  # reasoning and content next to a call
     text_arguments: bool = False  # only JSON text, not an object, as the arguments of a call
@@ -185,6 +189,11 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
             replace(one, reasoning=_joined(one.reasoning, one.content), content=None)
             if one.tool_calls and one.content and one.reasoning
             else one
+            for one in found
+        ]
+    if not rules.empty_replies:
+        found = [
+            one if one.role != "assistant" or one.content or one.tool_calls else replace(one, content=BLANK)
             for one in found
         ]
     if rules.short_ids:
@@ -283,12 +292,12 @@ def _single_calls(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _answered_tools(messages: Sequence[Message]) -> Iterator[Message]:
-    """An empty reply between a tool's result and a user message."""
-    before = ""
+    """An empty reply between a call, or a tool's result, and a user message."""
+    waits = False
     for message in messages:
-        if before == "tool" and message.role == "user":
+        if waits and message.role == "user":
             yield Message(role="assistant", content="")
-        before = message.role
+        waits = message.role == "tool" or bool(message.tool_calls)
         yield message
 
 
@@ -373,6 +382,7 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         late_system=takes(_USER, _REPLY, _SYSTEM, _USER, shown=("Qa",)),
         repeats=takes(_USER, _USER, _REPLY, _REPLY, _USER),
         user_after_tool=not calls or takes(*called, _USER, shown=("Kb",)),
+        empty_replies=takes(_USER, {**_REPLY, "content": ""}, _USER),
         many_calls=not calls or takes(*made("c", "d"), shown=("Kc", "Kd")),
         thought_beside_text=not calls or takes(*made("c", thought=True)),
         text_arguments=calls and text,

@@ -46,6 +46,35 @@ MISTRAL = (
 )
 """Ids of nine letters and digits, and people's messages and plain replies strictly in turns."""
 
+MINISTRAL = """\
+{%- set ns = namespace(place=0) %}
+{%- for message in messages %}
+{%- if message.role == 'user' or (message.role == 'assistant' and not message.tool_calls) %}
+{%- if (message.role == 'user') != (ns.place % 2 == 0) %}
+{{- raise_exception('Conversation roles must alternate, except for tool calls and results.') }}
+{%- endif %}{%- set ns.place = ns.place + 1 %}
+{%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+{%- if message.role == 'system' and loop.first %}
+{{- '[SYSTEM_PROMPT]' + message.content + '[/SYSTEM_PROMPT]' }}
+{%- elif message.role == 'user' %}
+{{- '[INST]' + message.content + '[/INST]' }}
+{%- elif message.role == 'assistant' %}
+{%- if not message.content and not message.tool_calls %}
+{{- raise_exception('An assistant message must have content or a list of tool calls.') }}
+{%- endif %}{{- message.content }}
+{%- for call in message.tool_calls or () %}
+{{- '[TOOL_CALLS]' + call.function.name + '[ARGS]' + call.function.arguments | tojson }}
+{%- endfor %}{{- '</s>' }}
+{%- elif message.role == 'tool' %}
+{{- '[TOOL_RESULTS]' + message.content + '[/TOOL_RESULTS]' }}
+{%- else %}
+{{- raise_exception('Only user, assistant and tool roles are supported.') }}
+{%- endif %}
+{%- endfor %}"""
+"""Turns as for `MISTRAL`, and no empty reply."""
+
 HARMONY = """\
 {{- '<|start|>system<|message|>Reasoning: medium' }}
 {%- for tool in tools or () %}
@@ -184,6 +213,7 @@ TEMPLATES = {
     "kimi": KIMI,
     "gemma2": GEMMA2,
     "mistral": MISTRAL,
+    "ministral": MINISTRAL,
     "harmony": HARMONY,
     "deepseek": DEEPSEEK,
     "qwen35": QWEN35,

@@ -35,6 +35,15 @@ RULES = {
         "person_first",
         "lone_results",
     },
+    "ministral": {
+        "systems",
+        "late_system",
+        "repeats",
+        "user_after_tool",
+        "empty_replies",
+        "person_first",
+        "lone_results",
+    },
     "harmony": {"bare_tools", "systems", "late_system", "many_calls", "thought_beside_text", "lone_results"},
     "deepseek": {"text_arguments"},
     "qwen35": {"systems", "late_system", "person_first"},
@@ -86,11 +95,13 @@ def text(renderer: Renderer, *messages: Message) -> str:
 
 words = st.text("abcdefgh", min_size=6, max_size=9)
 plain = st.builds(says, st.sampled_from(["user", "user", "assistant", "system", "developer"]), words)
+plain |= st.just(says("assistant", ""))
 called = st.builds(
-    lambda names, content, reasoning: calls(*names, content=content, reasoning=reasoning),
+    lambda names, content, reasoning, results: calls(*names, content=content, reasoning=reasoning)[:results],
     st.lists(words, min_size=1, max_size=3, unique=True),
     st.none() | words,
     st.none() | words,
+    st.integers(1, 4),
 )
 conversations = st.lists(plain.map(lambda message: [message]) | called, max_size=5).map(
     lambda parts: (says("system", "instruct"), says("user", "question"), *(m for part in parts for m in part))
@@ -171,6 +182,8 @@ def test_a_late_instruction_is_a_persons_message_in_its_place(renderers):
 def test_an_interruption_after_a_result_follows_an_empty_reply(renderers):
     rendered = text(renderers["mistral"], says("user", "Read"), *calls("a"), says("user", "Stop"))
     assert rendered.endswith("result a[/TOOL_RESULTS]</s>[INST]Stop[/INST]")
+    rendered = text(renderers["ministral"], says("user", "Read"), *calls("a")[:1], says("user", "Stop"))
+    assert rendered.endswith('read[ARGS]{"path": "a"}</s> </s>[INST]Stop[/INST]')
 
 
 def test_ids_are_nine_letters_and_digits_and_the_same_in_call_and_result(renderers):
