@@ -42,7 +42,7 @@ SHORT_ID = 9
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Each template reads one of these."""
 
-DEFAULT_FIELDS = {"description": "", "parameters": {"type": "object", "properties": {}}}
+DEFAULT_FIELDS: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
 """The missing fields of a tool, for a template that reads them unchecked."""
 
 
@@ -346,6 +346,7 @@ _TOOL = {"type": "function", "function": {"name": "Fa", **DEFAULT_FIELDS, "descr
 _BARE_TOOLS = (
     {"type": "function", "function": {"name": "Fa"}},
     {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}},
+    {"type": "function", "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object"}}},
 )
 
 
@@ -353,6 +354,8 @@ def rules_of(render: Render, source: str) -> TemplateRules:
     """The rules of the template with this source, found by rendering small conversations."""
     takes = partial(_takes, render)
     if not takes(_USER, shown=("Ub",)):
+        if takes(_USER, tools=[_TOOL], shown=("Ub",)):  # it serves requests with tools alone
+            return rules_of(lambda messages, tools: render(messages, tools or [_TOOL]), source)
         if not takes({**_USER, "content": in_parts("Ub")}, shown=("Ub",)):
             return TemplateRules(developer="developer" in source)
 
@@ -370,16 +373,18 @@ def rules_of(render: Render, source: str) -> TemplateRules:
     made = partial(_made, short=short, text=text)
     called = made("c")
     system = takes(_SYSTEM, _USER, shown=("Qa",))
+    other = {**_SYSTEM, "content": "Qb"}
     begins = (
         takes(_REPLY, _USER, shown=("Ab", "Ub"))
         and (not calls or takes(*called[1:], shown=("Kb",)))
         and (not system or (takes(_SYSTEM, tools=[_TOOL], shown=("Qa",)) and takes(_SYSTEM, shown=("Qa",))))
     )
     return TemplateRules(
-        developer="developer" in source,
+        developer="developer" in source and takes({**other, "role": "developer"}, _USER, shown=("Qb",)),
         system=system,
-        systems=takes(_SYSTEM, {**_SYSTEM, "content": "Qb"}, _USER, shown=("Qa", "Qb")),
-        late_system=takes(_USER, _REPLY, _SYSTEM, _USER, shown=("Qa",)),
+        systems=takes(_SYSTEM, other, _USER, shown=("Qa", "Qb")),
+        late_system=takes(_USER, _REPLY, other, _USER, shown=("Qb",))
+        and (not system or takes(_SYSTEM, _USER, _REPLY, other, _USER, shown=("Qa", "Qb"))),
         repeats=takes(_USER, _USER, _REPLY, _REPLY, _USER),
         user_after_tool=not calls or takes(*called, _USER, shown=("Kb",)),
         empty_replies=takes(_USER, {**_REPLY, "content": ""}, _USER),
@@ -456,5 +461,12 @@ def template_tool(tool: Mapping[str, Any], rules: TemplateRules) -> dict[str, An
     function = tool.get("function")
     if rules.bare_tools or not isinstance(function, Mapping):
         return dict(tool)
-    missing = {key: value for key, value in DEFAULT_FIELDS.items() if function.get(key) is None}
-    return {**tool, "function": {**function, **missing}}
+    filled = _filled(function, DEFAULT_FIELDS)
+    if isinstance(filled["parameters"], Mapping):
+        filled["parameters"] = _filled(filled["parameters"], DEFAULT_FIELDS["parameters"])
+    return {**tool, "function": filled}
+
+
+def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    known = {key: value for key, value in given.items() if value is not None}
+    return known | {key: value for key, value in defaults.items() if key not in known}

@@ -75,6 +75,19 @@ MINISTRAL = """\
 {%- endfor %}"""
 """Turns as for `MISTRAL`, and no empty reply."""
 
+LAST_SYSTEM = """\
+{#- It has no role of a developer. #}
+{%- set ns = namespace(system='') %}
+{%- for message in messages if message.role == 'system' %}{%- set ns.system = message.content %}{%- endfor %}
+{{- ns.system }}
+{%- for message in messages if message.role in ('user', 'assistant', 'tool') %}
+{{- '<' + message.role + '>' + message.content }}
+{%- for call in message.tool_calls or () %}
+{{- '<call>' + call.function.name + call.function.arguments | tojson }}
+{%- endfor %}
+{%- endfor %}{%- if add_generation_prompt %}{{- '<assistant>' }}{%- endif %}"""
+"""It shows the last system message alone, as those of DeepSeek R1's distilled models."""
+
 HARMONY = """\
 {{- '<|start|>system<|message|>Reasoning: medium' }}
 {%- for tool in tools or () %}
@@ -214,6 +227,7 @@ TEMPLATES = {
     "gemma2": GEMMA2,
     "mistral": MISTRAL,
     "ministral": MINISTRAL,
+    "last_system": LAST_SYSTEM,
     "harmony": HARMONY,
     "deepseek": DEEPSEEK,
     "qwen35": QWEN35,

@@ -44,6 +44,7 @@ RULES = {
         "person_first",
         "lone_results",
     },
+    "last_system": {"systems", "late_system"},
     "harmony": {"bare_tools", "systems", "late_system", "many_calls", "thought_beside_text", "lone_results"},
     "deepseek": {"text_arguments"},
     "qwen35": {"systems", "late_system", "person_first"},
@@ -71,7 +72,7 @@ def test_the_rules_of_a_template_are_found_by_rendering(renderers, name):
     assert {rule for rule in RULES[name] if getattr(found, rule) != getattr(free, rule)} == RULES[name]
     others = set(TemplateRules.__slots__) - RULES[name] - {"developer"}
     assert all(getattr(found, rule) == getattr(free, rule) for rule in others)
-    assert found.developer == ("developer" in TEMPLATES[name])
+    assert found.developer == ("developer" in TEMPLATES[name] and name != "last_system")
 
 
 def test_a_template_that_shows_no_message_has_no_rules():
@@ -250,6 +251,20 @@ def test_a_tool_without_a_description_gets_an_empty_one_where_the_template_needs
     asks = Conversation(messages=(says("user", "Hi"),), tools=(bare,))
     assert "// \ntype look = () => any;" in renderers["harmony"].text(asks)
     assert "description" not in renderers["qwen3"].text(asks)
+
+
+@pytest.mark.parametrize(
+    "parameters", [None, {}, {"type": "object"}, {"type": "object", "required": None, "properties": None}]
+)
+def test_a_tool_gets_the_fields_that_a_template_for_requests_with_tools_needs(tmp_path, parameters):
+    shows = (
+        "{% for tool in tools %}{{ tool.function.name + tool.function.description }}"
+        "{{ tool.function.parameters.properties.items() | list }}{% endfor %}"
+        "{% for m in messages %}{{ m.role + m.content }}{% endfor %}"
+    )
+    tool = {"type": "function", "function": {"name": "look", "parameters": parameters}}
+    asks = Conversation(messages=(says("user", "Hi"),), tools=(tool,))
+    assert with_template(tiny_qwen3(tmp_path), shows).text(asks) == "look[]userHi"
 
 
 WRITTEN = ("mistral", "harmony", "deepseek", "qwen35", "qwen3", "llama3", "kimi")
