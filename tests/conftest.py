@@ -93,6 +93,14 @@ def pytest_collection() -> Generator[None, object, object]:
             del loggers[name]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports go from process to process without keywords, a third of each, which no one reads there."""
+    report = yield
+    report.keywords = {}
+    return report
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """With several processes; one alone says what it collects."""
     plugins = session.config.pluginmanager

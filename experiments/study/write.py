@@ -13,12 +13,11 @@ from typing import Annotated
 import typer
 
 from afterwit import recipes
-from experiments.compare import plot as compare_plot
 from experiments.live import tables
 from experiments.live.runs import LiveResult, LiveRuns
 from experiments.simulation.plan import RunResult
 from experiments.simulation.processes import KeptRuns
-from experiments.study import page, plot
+from experiments.study import page
 from experiments.study.factors import OWN, WORLDS
 
 OBJECTIVES = ("top-K OPD", "token OPD", "RL")
@@ -31,6 +30,9 @@ COMPARED: Mapping[str, Mapping[str, str]] = {
 
 def main(root: Annotated[Path, typer.Option(help="The repository's folder.")] = Path()) -> None:
     """Write the tables and pictures."""
+    from experiments.compare import plot as compare_plot
+    from experiments.study import plot
+
     docs = root / "docs"
     for name, text in written(root).items():
         (root / name).write_text(text, encoding="utf-8")

@@ -185,7 +185,7 @@ def probe(model: PreTrainedModel) -> Probe:
     layers = [module for module in model.modules() if getattr(module, "lora_A", None)]
     config, random = model.config.get_text_config(), Random(0)
     tokens = min(PROBE_TOKENS, getattr(config, "max_position_embeddings", None) or PROBE_TOKENS)
-    ids = tuple(random.randrange(config.vocab_size) for _ in range(tokens))
+    ids = tuple(map(random.randrange, [config.vocab_size] * tokens))
     logprobs = _logprobs(model, ids)
     if not layers:
         return Probe(ids=ids, logprobs=logprobs)
