@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from afterwit.judging.questions import JudgeView
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Flag
 from afterwit.vetting.doubts import hint_flags, tools_alone
+from tests.timing import check_linear
 
 
 def view(*next_state: Message, request: str = "Delete a.txt.", response: Message | None = None) -> JudgeView:
@@ -115,19 +115,12 @@ def test_no_hint_of_the_demo_is_doubtful() -> None:
 
 
 def test_flags_take_linear_time() -> None:
-    def seconds(length: int) -> float:
-        texts = [
-            "a." * length,
-            "/a" * length,
-            "@" * length,
-            "every " * length,
-            "rm -" + "x" * length,
-            "| " * length,
-        ]
-        begin = time.process_time()
+    def make(length: int) -> list[str]:
+        pieces = ("a.", "/a", "@", "every ", "| ")
+        return [*(piece * length for piece in pieces), "rm -" + "x" * length]
+
+    def read(texts: list[str]) -> None:
         for text in texts:
             hint_flags([text], view(person(text), tool(text)))
-        return time.process_time() - begin
 
-    seconds(100)
-    assert seconds(20_000) < 40 * max(seconds(2_000), 0.005)
+    check_linear(read, make, 2_000)

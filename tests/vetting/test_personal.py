@@ -12,6 +12,7 @@ from afterwit.judging.polarity import REPLIES
 from afterwit.judging.questions import JudgeView
 from afterwit.turn import Message, ToolCall
 from afterwit.vetting.own_words import teachable
+from tests.timing import check_linear
 
 VIEW = JudgeView(
     request="Whose brush is on the table?",
@@ -168,15 +169,7 @@ def test_most_shipped_complaints_may_be_taught():
     ],
 )
 def test_hostile_words_take_time_in_proportion_to_their_length(piece):
-    def seconds(length: int) -> float:
-        words = (piece * length)[:length]
-        began = time.process_time()
-        teachable(words, VIEW)
-        return time.process_time() - began
-
-    seconds(1000)
-    short, long = min(seconds(3_000) for _ in range(3)), seconds(24_000)
-    assert long < 24 * short + 0.05
+    check_linear(lambda words: teachable(words, VIEW), lambda size: (piece * size)[:size], 3_000)
 
 
 def test_a_huge_conversation_is_read_once():

@@ -18,6 +18,8 @@ from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback
 from tests.store.examples import add
 
+PART = 128
+"""Turns that are removed at once."""
 LONG = Conversation(messages=(Message(role="user", content="x" * 20_000),))
 
 
@@ -96,7 +98,7 @@ def test_room_that_pruning_made_is_used_again(path: Path, store: Store) -> None:
 
 
 def steps_of_pruning(path: Path, old: int, **limits: float | int | None) -> int:
-    """The cost of removing 512 of `old` turns, in hundreds of SQLite's instructions."""
+    """The cost of removing a part of `old` turns, in hundreds of SQLite's instructions."""
     with closing(SqliteStore.open(path, fingerprint=None)) as filled, filled.transaction():
         for number in range(old):
             add(filled, f"t{number}", reason=Reason.SIDE_TURN)
@@ -109,7 +111,7 @@ def steps_of_pruning(path: Path, old: int, **limits: float | int | None) -> int:
 
     connection.set_progress_handler(counted, 100)
     with closing(SqliteStore(SqliteDatabase(connection, path))) as opened:
-        assert opened.prune(now=100.0, limit=512, **limits) == 512
+        assert opened.prune(now=100.0, limit=PART, **limits) == PART
     return steps
 
 
@@ -118,7 +120,7 @@ def test_pruning_part_of_many_turns_does_not_read_all_for_each_part(
     tmp_path: Path, limits: tuple[float | None, int | None]
 ) -> None:
     given = {"max_age_s": limits[0], "max_bytes": limits[1]}
-    few, many = (steps_of_pruning(tmp_path / f"{old}.db", old, **given) for old in (512, 4096))
+    few, many = (steps_of_pruning(tmp_path / f"{old}.db", old, **given) for old in (PART, 8 * PART))
     assert many < 2 * few
 
 
