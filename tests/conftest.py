@@ -72,14 +72,14 @@ class SignOfLife:
                 self._reporter.write(f" ({now - self._last:.0f} s without a result) ", flush=True)
 
 
-LARGE = ("torch", "transformers", "botocore", "matplotlib")
-"""Libraries, and their hundreds of loggers."""
+LOGGERS = ("afterwit", "httpx", "openai", "uvicorn")
+"""Whose loggers a test or `afterwit.running.logs` names. Those of other libraries are hundreds."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Modules and tests stay to the end: no garbage collection looks at them, now or later. Nor does pytest
-    look at the loggers of large libraries, as it would six times around each test."""
+    look at the loggers of other libraries, as it would six times around each test."""
     gc.disable()
     try:
         return (yield)
@@ -88,7 +88,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.set_threshold(10_000)  # by itself it collects after every 700 objects
         loggers = logging.root.manager.loggerDict
-        for name in [name for name in loggers if name.startswith(LARGE)]:
+        for name in [name for name in loggers if not name.startswith(LOGGERS)]:
             logging.getLogger(name).propagate = True
             del loggers[name]
 
