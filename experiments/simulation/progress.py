@@ -40,8 +40,8 @@ class Bar:
 
     def began(self, runs: int, interactions: int) -> None:
         """The work to be done."""
-        self._runs = runs
-        self._progress.update(self._task, total=interactions, description=f"0 of {runs} runs")
+        self._runs, self._over = runs, 0
+        self._progress.reset(self._task, total=interactions, description=f"0 of {runs} runs")
 
     def went_on(self, interactions: int) -> None:
         """This many more interactions were played."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.processes import KeptRuns, RunFailed, play_all
+from experiments.simulation.progress import Bar
 
 PLANS = [Plan(world="tools", seed=seed, interactions=2, measured=(2,), tasks=2) for seed in (0, 1)]
 
@@ -53,6 +56,15 @@ def test_finished_runs_come_from_the_notebook_in_the_plans_order(tmp_path: Path)
     results = play_all(PLANS, kept, jobs=1, observer=seen)
     assert [result.points[0].preference for result in results] == [0.0, 0.25]
     assert (seen.runs, seen.results) == ([0], [])
+
+
+def test_progress_counts_each_group_of_runs_from_its_start() -> None:
+    printed = io.StringIO()
+    with Bar(Console(file=printed, width=200)) as bar:
+        for plan in PLANS:
+            bar.began(1, 2)
+            bar.ended(_known(plan, 0.25))
+    assert printed.getvalue().count("1 of 1 runs: a run") == 2
 
 
 @pytest.mark.slow  # real runs in processes of their own
