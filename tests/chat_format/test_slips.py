@@ -108,3 +108,29 @@ def test_a_type_under_its_name_in_a_programming_language_types_the_value(type, v
     tool = {"name": "write", "parameters": {"properties": {"x": {"type": type}}}}
     written = f"<tool_call>write<arg_key>x</arg_key><arg_value>{json.dumps(value)}</arg_value></tool_call>"
     assert json.loads(read("glm", written, tool=tool).tool_calls[0].arguments) == {"x": value}
+
+
+MODES = {"enum": ["edit", "42"]}
+CHOSEN = [
+    MODES,
+    {"type": "string", **MODES},
+    {"anyOf": [{"const": "edit", "type": "string"}, {"const": "42"}, {"type": "null"}]},
+    {"$ref": "#/$defs/mode"},
+    {"allOf": [{"$ref": "#/$defs/mode"}], "default": "edit"},
+]
+
+
+@pytest.mark.parametrize("schema", CHOSEN)
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("edit", "edit"), ('"edit"', "edit"), ("42", "42"), ('"42"', "42"), ('"other"', '"other"')],
+)
+def test_a_text_that_the_schema_names_may_be_written_in_quotes(schema, written, meant):
+    parameters = {"type": "object", "properties": {"mode": schema}, "$defs": {"mode": MODES}}
+    tool = {"name": "write", "parameters": parameters}
+    for name, call in {
+        "qwen_xml": qwen(f"<parameter=mode>\n{written}\n</parameter>"),
+        "glm": f"<tool_call>write\n<arg_key>mode</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>",
+    }.items():
+        said = read(name, call, tool=tool)
+        assert json.loads(said.tool_calls[0].arguments) == {"mode": meant}

@@ -173,13 +173,15 @@ def _typed(value: str, schema: Any, root: Any) -> str:
     """The JSON text of a value. `schema` is a part of `root`, which its references point into.
 
     A value that its schema does not allow is a text, which the check of the arguments reports. A value
-    without a schema is JSON if it can be, unless it is a text in quotes.
+    without a schema is JSON if it can be, unless it is a text in quotes. A text that its schema names is
+    that text, though it be written in quotes.
     """
-    types = _types_of(schema, root)
+    types, texts = _types_of(schema, root)
     trimmed = value.strip()
     trimmed = _PYTHON.get(trimmed, trimmed)
     if "string" in types and not (trimmed == "null" and "null" in types):
-        return quoted(value)
+        inner = _decoded(trimmed) if value not in texts and trimmed.startswith('"') else None
+        return trimmed if isinstance(inner, str) and inner in texts else quoted(value)
     kind = _KINDS.get(type(_decoded(trimmed)), "")
     if kind in types or (kind == "integer" and "number" in types):
         return trimmed
@@ -190,37 +192,42 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _types_of(schema: Any, root: Any) -> set[str]:
-    """The JSON types that a schema allows; empty if they are unknown."""
+def _types_of(schema: Any, root: Any) -> tuple[set[str], set[str]]:
+    """The JSON types that a schema allows, empty if they are unknown, and the texts that it names."""
     types: set[str] = set()
+    texts: set[str] = set()
     waiting, visits = [schema], 0
     while waiting:
         part, visits = waiting.pop(), visits + 1
         if not isinstance(part, Mapping) or visits > MOST_VISITS:
-            return set()
+            return set(), set()
         if "$ref" in part:
             try:
                 waiting.append(target_of(root, part["$ref"]))
             except LookupError:
-                return set()
+                return set(), set()
             continue
+        values = [part["const"]] if "const" in part else part.get("enum")
+        values = values if isinstance(values, list) else []
+        texts |= {value for value in values if isinstance(value, str)}
         named = part.get("type")
         if isinstance(named, str | list):
             names = [named] if isinstance(named, str) else [name for name in named if isinstance(name, str)]
             found = {_SPELT.get(name.lower(), "") for name in names}
             if "" in found:
-                return set()
+                return set(), set()
             found |= {"null"} if part.get("nullable") is True else set()
         else:
-            values = [part["const"]] if "const" in part else part.get("enum")
-            found = {_KINDS[type(value)] for value in values} if isinstance(values, list) else set()
+            found = {_KINDS[type(value)] for value in values}
         lists = [part[key] for key in ("anyOf", "oneOf") if isinstance(part.get(key), list)]
         choices = [choice for each in lists for choice in each]
+        wrapped = part.get("allOf")
+        choices += wrapped if isinstance(wrapped, list) and len(wrapped) == 1 else []
         if not found and not choices:
-            return set()
+            return set(), set()
         types |= found
         waiting += [] if found else choices
-    return types
+    return types, texts
 
 
 def target_of(root: Any, reference: Any) -> Any:
