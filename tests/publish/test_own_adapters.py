@@ -53,11 +53,11 @@ class House:
     def _chains(self) -> dict[str, list[int]]:
         return {adapter: [0, *made.numbers()] for adapter, made in self.checkpoints.items()}
 
-    def put(self, adapter: str, number: int, *, logprob: float = -0.5) -> None:
+    def put(self, adapter: str, number: int, *, logprob: float = -0.5, parent: int = 0) -> None:
         made = self.checkpoints.setdefault(adapter, Memory())
         made.folder = self.folder
         probe = Probe(ids=(1, 2), logprobs=(logprob,))
-        made.put(Version(number=number, parent=0, origin=Origin.UPDATE, created=0.0, probe=probe))
+        made.put(Version(number=number, parent=parent, origin=Origin.UPDATE, created=0.0, probe=probe))
 
     def _publisher(self, adapter: str) -> Publisher:
         async def published(number: int) -> None:
@@ -99,6 +99,15 @@ async def test_the_one_that_was_used_least_lately_makes_room(house: House) -> No
     for adapter in ("key:ann", "key:bob", "key:ann", "key:eve"):
         assert await house.version(adapter) == PEOPLE[adapter]
     assert house.own.loaded == ["key:ann", "key:eve"]
+
+
+async def test_an_adapter_that_was_unloaded_is_served_again(house: House) -> None:
+    """Its answers to the probe are those that it gave before, although no other weights are served."""
+    house.put("key:ann", 1, logprob=-0.7)
+    house.put("key:ann", 4, parent=1)
+    await house.own.step()
+    said = [await house.version(adapter) for adapter in ("key:ann", "key:bob", "key:eve", "key:ann")]
+    assert said == [4, 2, 3, 4]
 
 
 async def test_what_responses_use_stays_and_a_third_person_waits(house: House) -> None:

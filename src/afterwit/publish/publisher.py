@@ -161,7 +161,8 @@ class Publisher:
         except (SettingError, VersionDamaged) as error:
             raise VersionDamaged(f"{unserved}: {error}") from error
         # weights that could be served by mistake
-        served = self._engine.live(self._adapter)
+        if not (served := self._engine.live(self._adapter)):
+            self._earlier.pop(SERVED, None)  # of a version that was unloaded, perhaps this one
         mistaken = {BASE: 0, SERVED: served or version.parent or 0}
         found = {name: await asyncio.to_thread(checkpoints.get, other) for name, other in mistaken.items()}
         others = {name: other.probe for name, other in found.items() if other is not None}
