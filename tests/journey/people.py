@@ -56,17 +56,22 @@ async def person(runtime: Runtime, name: str) -> Person:
     await runtime.store.call(
         lambda store: store.add_key(name, {"chat", "teach"}, hash_key(key), now=time.time())
     )
-    agent = client(runtime.url, key)
+    agent, stranger = client(runtime.url, key), client(runtime.url, "aw-nobody")
 
-    async def known() -> bool | None:  # keys are read again every moment
-        try:
-            await agent.models.list()
-        except AuthenticationError:
-            return None
-        return True
+    async def known() -> bool | None:
+        """Keys are read again every moment. Until there are any, every caller of this machine is let in."""
+        return (not await _is_refused(agent) and await _is_refused(stranger)) or None
 
     await until(known)
     return Person(name, agent)
+
+
+async def _is_refused(agent: AsyncOpenAI) -> bool:
+    try:
+        await agent.models.list()
+    except AuthenticationError:
+        return True
+    return False
 
 
 async def newer(someone: Person, than: str) -> tuple[str, list[float]]:
