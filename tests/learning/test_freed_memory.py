@@ -70,8 +70,11 @@ def test_an_update_leaves_the_memory_of_its_passes_to_others(
 
 
 @only_glibc
-async def test_a_swap_leaves_the_memory_of_the_old_weights_to_others(tmp_path: Path) -> None:
-    """In weights of 30 MiB: a few swaps, each with a request before it."""
+@pytest.mark.parametrize("kept", [True, False])
+async def test_weights_that_are_replaced_or_discarded_leave_their_memory_to_others(
+    tmp_path: Path, kept: bool
+) -> None:
+    """In weights of 30 MiB: a few versions, each with a request before it."""
     base = tiny_qwen3(tmp_path / "base", hidden_size=192, intermediate_size=768, num_hidden_layers=12)
     versions = [noise(tmp_path / str(seed), base, seed=seed) for seed in range(2)]
     engine = EmbeddedEngine.load(base, EmbeddedSettings(prefix_cache_gib=0.0))
@@ -79,7 +82,7 @@ async def test_a_swap_leaves_the_memory_of_the_old_weights_to_others(tmp_path: P
         for version in range(1, 6):
             await say(engine, ask(range(3, 200), max_tokens=4))
             await engine.stage(version, versions[version % 2])
-            await engine.promote()
+            await (engine.promote() if kept else engine.discard())
         left = resident_mib()
         return_freed()
         assert left - resident_mib() < KEPT_MIB

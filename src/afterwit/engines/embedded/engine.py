@@ -264,6 +264,7 @@ class EmbeddedEngine:
 
     async def discard(self) -> None:
         self._staged = None
+        await asyncio.to_thread(return_freed)
 
     async def close(self) -> None:
         if not self._open:
