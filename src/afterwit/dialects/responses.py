@@ -147,9 +147,6 @@ MESSAGE, REASONING, CALL = "msg", "rs", "fc"
 _ITEM = re.compile(r"(msg|rs|fc)_([0-9a-z]{26})(\d{1,4})", re.ASCII)
 """The id of one of our items: its kind, its turn, and its number among the turn's items of this kind."""
 
-_THINKS, _THOUGHT = "<think>", "</think>"
-"""Around a thought that a client returns as a message, such as Pydantic AI."""
-
 
 def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
     """Read a request's JSON and the earlier turns that it refers to.
@@ -242,10 +239,10 @@ def parse_input(value: Any, quoted: Mapping[str, Message], limits: RequestLimits
 
 
 def _thought_of(content: str) -> str:
-    """The thought that is all of a message's content; empty if the content is another."""
-    thought = content.removeprefix(_THINKS).removesuffix(_THOUGHT)
-    whole = content.startswith(_THINKS) and content.endswith(_THOUGHT) and _THOUGHT not in thought
-    return thought.strip() if whole else ""
+    """The thought that is all of a message, as Pydantic AI returns it; empty if the content is another."""
+    before, _, rest = content.partition("<think>")
+    thought, closed, after = rest.partition("</think>")
+    return "" if before or after or not closed else thought.strip()
 
 
 def _item_parts(item: Item) -> Iterator[Message]:
