@@ -73,7 +73,7 @@ class SignOfLife:
 
 
 LOGGERS = ("afterwit", "httpx", "openai", "uvicorn")
-"""Whose loggers a test or `afterwit.running.logs` names. Those of other libraries are hundreds."""
+"""The packages whose loggers tests or `afterwit.running.logs` use. Other libraries have hundreds."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -268,8 +268,8 @@ COMMENT = b": ping\n\n"
 
 
 def sealed(turn: str) -> str:
-    """What a thought is returned with, as if it were encrypted: clients drop thoughts without it, or return
-    them as text."""
+    """A mark that stands for a thought's encrypted form: clients drop thoughts without one, or return them as
+    text."""
     return base64.b64encode(turn.encode()).decode()
 
 

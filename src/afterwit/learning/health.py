@@ -1,4 +1,4 @@
-"""What the learn stage reports, and its failures by what would help. Importing it imports no torch."""
+"""The reports of the learn stage, and the kinds of its failures. Importing it imports no torch."""
 
 from __future__ import annotations
 
