@@ -64,11 +64,11 @@ class Claims:
         newest = self._versions.newest()
         if newest == self._reconciled:
             return []
+        self.remove_forgotten()
         error = None if self._started else DIED
         found = self._store.reconcile(self._versions.all(), now=self._now(), error=error)
         died_in = [] if self._started else [self._store.turn(turn) for turn in found.freed]
         self._reconciled, self._started = newest, True
-        self.remove_forgotten()
         return died_in
 
     def distrust(self) -> None:
@@ -164,12 +164,13 @@ class Claims:
         """Commit the version to the store; delete the weights of versions too old to keep.
 
         Those of `keep` stay, however old, and those that are served. Without `sweep`, weights that hold a
-        forgotten turn stay too: other adapters follow.
+        forgotten turn stay too: other adapters follow. Else they go first, and orders to forget stand until
+        they are gone.
         """
-        self._store.commit_version(version, now=self._now())
-        self._reconciled = version.number
         if sweep:
             self.remove_forgotten()
+        self._store.commit_version(version, now=self._now())
+        self._reconciled = version.number
         stays = {*keep, self._store.latest_published()}
         self._versions.of(version.adapter).prune(self._settings.keep_versions, but=stays)
 

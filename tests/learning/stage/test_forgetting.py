@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,14 +16,16 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.manifest import STATE
 from afterwit.errors import DiskFull, StoreUnavailable, TurnNotFound
 from afterwit.learning.forgetting import settings_of
+from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.practice.lessons import WINDOW, Fresh, Wording, step_of
 from afterwit.promotion.episodes import Event, EventKind
+from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.turn import Kind
 from afterwit.verdict import JudgedTurn
-from afterwit.version import Origin
+from afterwit.version import Origin, tainted
 from tests.disk import room_for
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.learning.stage.learning import Place, fill, tensor_files
@@ -112,6 +115,42 @@ def without(place: Place, other: Place, gone: set[str], *, versions: Sequence[in
             if new:
                 settings, _, _ = settings_of(version)  # steps of practice are more and smaller
                 trainer.train(new, again, now=1.0, progress=lambda phase: None, settings=settings)
+
+
+@dataclass
+class Watched:
+    """A store that notes which weights hold a forgotten session when it follows the folder of versions."""
+
+    store: Store
+    place: Place
+    left: list[tuple[int, ...]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("commit_version", "reconcile"):
+            self.left.append(tainted(self.place.versions.all(), self.place.versions.has_weights))
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_order_stands_until_the_weights_that_hold_the_session_are_gone(
+    place: Place, lived: Callable[..., Place], stopped: bool
+) -> None:
+    place = lived(place, WAYS[1], four_batches)
+
+    def watch(phase: Phase) -> None:
+        if stopped and phase is Phase.WRITTEN:
+            raise KeyboardInterrupt
+
+    with place.store() as store:
+        store.order_forgetting(GONE, replay=True, now=1.0)
+        watched = Watched(store, place)
+        with pytest.raises(KeyboardInterrupt) if stopped else nullcontext():
+            stage = place.learn(cast("Store", watched), watch)
+            stage.begin()
+            stage.forget()
+        place.learn(cast("Store", watched)).begin()
+        assert not store.forget_orders()
+    assert not any(watched.left)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["whole", "lora"])
