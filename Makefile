@@ -143,8 +143,10 @@ test-verl: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install verl $(if $(TORCH_BACKEND),--uv)
 	PYTHONPATH=src:plugins/hosts/src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest plugins/hosts/tests/verl tests/exporting/test_verl_reads.py --timeout 1200
 
-## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers.
+## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers. Before
+## them, minutes of whole servers: killed at each step of a turn or of an order to forget, and with a hundred people.
 test-storms: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/journey -m slow -vv --timeout 3600
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and slow" -vv --timeout 7200
 
 ## The page in the system's Chromium (Debian: `apt-get install chromium`), with axe-core from npm in build/page.
