@@ -10,7 +10,7 @@ from afterwit.dialects.responses import parse_request
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.judging.questions import reactions
 from afterwit.turn import Conversation, Kind
-from tests.binding.bindings import Memory, replay, tree
+from tests.binding.bindings import Memory, replay, says, talk, tree
 
 TOOL_SAID = '{"output": "hello-from-tool", "exit_code": 0, "error": null}'
 AGAIN = "Do it one more time please"
@@ -163,6 +163,18 @@ def test_aider_is_followed_through_files_and_reminders_that_move():
     assert said[2] == ("Change a.py again",)
     assert said[3] == (committed.format("faa29b1"), "Is it good?")
     assert said[5] == said[6] == ()
+
+
+def test_a_person_who_complains_after_aiders_editor_answers_its_architect():
+    memory = Memory()
+    asked = (says("system", "Provide direction to your editor engineer."), says("user", "Make it faster."))
+    first = memory.ask(talk(*asked), says("assistant", "Drop the loop."))
+    told = (says("user", "I made those changes to the files."), says("assistant", "Ok."))
+    memory.ask(
+        talk(*asked, first.response, *told, says("user", "No, keep the loop.")),
+        says("assistant", "It stays."),
+    )
+    assert first.said == ("I made those changes to the files.", "No, keep the loop.")
 
 
 def test_gptme_tells_what_came_of_a_command_in_a_message_of_the_system():

@@ -81,6 +81,7 @@ _AIDER_NOTICES = (
     "I committed the changes with git hash ",
     "I updated the files.",
     "I edited the files myself.",
+    "I made those changes to the files.",
 )
 """The beginnings of aider's notices of edits. It adds an `Ok.` of the assistant after each."""
 
