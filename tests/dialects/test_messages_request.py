@@ -418,3 +418,18 @@ def test_an_effort_counts_where_the_client_asks_for_thinking():
         "reasoning_effort": "high",
         "enable_thinking": True,
     }
+
+
+def test_the_last_message_that_names_an_effort_decides_and_is_no_reminder():
+    """Claude Code changes the effort within a conversation by a system message without text."""
+    low, high = (
+        {"role": "system", "content": [], "output_config": {"effort": one}} for one in ("low", "high")
+    )
+    asked = parse(
+        messages=[low, *HI, says("assistant", text("Hi.")), *HI, high, low | {"output_config": None}],
+        output_config={"effort": "max"},
+        thinking={"type": "adaptive"},
+    )
+    assert asked.conversation.template_args["reasoning_effort"] == "high"
+    assert [message.role for message in asked.conversation.messages] == ["user", "assistant", "user"]
+    assert refused(messages=[*HI, high | {"output_config": 3}], thinking={"type": "adaptive"}).status == 400

@@ -107,11 +107,13 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
     """
     data = as_object(body, "the body")
     previous = _thread(data, earlier.previous)
+    messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits, previous)
     thinks, effort = None, None
     if data.get("thinking") is not None:
         thinks = Item(data["thinking"], "thinking").text("type") != "disabled"
-        effort = as_object(data.get("output_config") or {}, "output_config").get("effort") if thinks else None
-    messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits, previous)
+        configs = [one.get("output_config") or {} for one in (data, *data["messages"])] if thinks else []
+        efforts = [as_object(config, "output_config").get("effort") for config in configs]
+        effort = next(filter(None, reversed(efforts)), None)
     tools, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
     tools = tools if previous is None else previous.conversation.tools
     tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
@@ -229,6 +231,7 @@ def _parse_begun(
         if message.role == "system"
         else message
         for message in said[len(begun) :]
+        if message.role != "system" or message.content  # without text it only sets the effort
     ]
     prefill = ""
     if rest and rest[-1].role == "assistant" and not rest[-1].tool_calls:
