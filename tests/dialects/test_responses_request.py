@@ -148,7 +148,7 @@ def test_instructions_come_before_the_input():
 
 
 def test_functions_are_offered_as_chat_templates_print_them_and_other_tools_are_left_out():
-    other = [{"type": "web_search"}, {"type": "namespace", "name": "n", "tools": [READ]}, {"type": "custom"}]
+    other = [{"type": "web_search"}, {"type": "custom"}]
     tools = parse(tools=[READ, *other, {"type": "local_shell"}, WRITE]).conversation.tools
     function = {"name": "read", "description": "Reads.", "parameters": PARAMETERS}
     assert tools == (
@@ -156,6 +156,35 @@ def test_functions_are_offered_as_chat_templates_print_them_and_other_tools_are_
         {"type": "function", "function": {"name": "write"}},
     )
     assert list(tools[0]["function"]) == list(function)
+
+
+def test_tools_of_a_namespace_are_offered_and_called_under_names_that_begin_with_it():
+    grouped = [
+        {"type": "namespace", "name": name, "tools": [READ, {"type": "custom", "name": "exec"}]}
+        for name in ("mcp__files", "mcp__notes__", "functions")
+    ]
+    calls = [CALLED | {"namespace": group["name"]} for group in grouped]
+    request = parse([USER, *calls], tools=[WRITE, *grouped])
+    names = ["mcp__files__read", "mcp__notes__read", "read"]
+    assert [tool["function"]["name"] for tool in request.conversation.tools] == ["write", *names]
+    assert [call.name for call in request.conversation.messages[1].tool_calls] == names
+    assert request.unserved_tool == "custom"
+    assert request.echoed["tools"][1:] == grouped
+    for tools in ({}, [3], [{"type": "function"}]):
+        assert refused(tools=[{"type": "namespace", "name": "files", "tools": tools}])[0] == 400
+
+
+def test_items_add_tools_to_those_of_the_request():
+    group = {"type": "namespace", "name": "mcp__files", "tools": [READ]}
+    added = {"type": "additional_tools", "role": "developer", "tools": [group]}
+    found = {"type": "tool_search_output", "call_id": "c1", "tools": [WRITE]}
+    request = parse([added, USER, {"type": "tool_search_call", "call_id": "c1", "arguments": {}}, found])
+    assert [tool["function"]["name"] for tool in request.conversation.tools] == ["mcp__files__read", "write"]
+    user, call, result = request.conversation.messages
+    assert (user, call.tool_calls[0].name) == (messages(USER)[0], "tool_search")
+    assert (result.role, json.loads(result.content)) == ("tool", [WRITE])
+    assert refused(input=[added | {"tools": None}])[0] == 400
+    assert refused(input=[added], tools={}) == (400, "tools")
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ WHOLE_MESSAGES: dict[str, Any] = {
         {"role": "user", "content": "Open it."},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": "x"}, USE]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "milk"}]},
+        {"role": "system", "content": [], "output_config": {"effort": "high"}},
     ],
     "tools": [{"name": "read", "input_schema": {"type": "object"}}],
     "tool_choice": {"type": "auto"},
@@ -94,10 +95,12 @@ WHOLE_MESSAGES: dict[str, Any] = {
     "temperature": 0.5,
     "output_config": {"effort": "low"},
 }
+GROUP = {"type": "namespace", "name": "files", "tools": [FUNCTION]}
 WHOLE_RESPONSES: dict[str, Any] = {
     "model": "tiny",
     "instructions": "Be brief.",
     "input": [
+        {"type": "additional_tools", "role": "developer", "tools": [GROUP]},
         {"role": "developer", "content": [{"type": "input_text", "text": "Be kind."}]},
         {"role": "user", "content": "Open it."},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Why."}]},
@@ -106,7 +109,7 @@ WHOLE_RESPONSES: dict[str, Any] = {
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "milk"}]},
         {"type": "web_search_call", "id": "ws_1"},
     ],
-    "tools": [FUNCTION, {"type": "web_search"}],
+    "tools": [FUNCTION, GROUP, {"type": "web_search"}],
     "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [FUNCTION]},
     "include": ["message.output_text.logprobs"],
     "text": {"format": {"type": "text"}},

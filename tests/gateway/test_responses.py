@@ -50,6 +50,21 @@ async def test_a_stream_adds_up_to_the_body_and_to_the_stored_response(gateway: 
         assert without_ids(last["response"]) == without_ids(body)
 
 
+async def test_a_call_of_a_grouped_tool_names_its_group_and_is_found_again(gateway: Serving):
+    """Codex runs the tool of an MCP server only if the call names both."""
+    tools = [{"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": [FUNCTION]}]
+    gateway.says[:] = [CALL.replace('"read"', '"mcp__files__read"'), "Done."]
+    read = await events(gateway, tools=tools)
+    (call,) = folded(read)
+    assert read[-1]["response"]["output"] == [call]
+    assert (call["namespace"], call["name"]) == ("mcp__files", "read")
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "milk"}
+    await respond(gateway, [{"role": "user", "content": "Open it."}, call, result], tools=tools)
+    before, after = await gateway.records()
+    assert (after.turn.parent, before.next_state.messages[0].content) == (before.turn.id, "milk")
+    assert after.turn.conversation.messages[1].tool_calls == before.turn.message.tool_calls
+
+
 def without_ids(value: Any) -> Any:
     if isinstance(value, list):
         return [without_ids(inner) for inner in value]
