@@ -187,6 +187,13 @@ def test_items_add_tools_to_those_of_the_request():
     assert refused(input=[added], tools={}) == (400, "tools")
 
 
+def test_tools_that_many_items_add_are_counted_in_linear_time():
+    def count(items: list[Any]) -> None:
+        assert refused(input=items) == (400, "tools")
+
+    check_linear(count, lambda size: [{"type": "additional_tools", "tools": [3] * 200}] * size, 500)
+
+
 @pytest.mark.parametrize(
     ("choice", "kind", "name", "offered"),
     [

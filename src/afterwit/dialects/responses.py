@@ -204,9 +204,13 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
 def _with_added_tools(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The request with the tools that items add to its own, as Codex sends all of them to some models."""
     items = data.get("input")
-    listed = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
-    added = [as_list(item.get("tools"), "input.tools") for item in listed if item.get("type") in TOOL_ITEMS]
-    return {**data, "tools": sum(added, _tools(data))} if added else data
+    added = [
+        tool
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, Mapping) and item.get("type") in TOOL_ITEMS
+        for tool in as_list(item.get("tools"), "input.tools")
+    ]
+    return {**data, "tools": [*_tools(data), *added]} if added else data
 
 
 def _tools(data: Mapping[str, Any]) -> list[Any]:
