@@ -64,6 +64,10 @@ CALLS = {
     '{"path": "a.txt"}<|tool_call_end|><|tool_calls_section_end|>',
     "deepseek_v31": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read<｜tool▁sep｜>"
     '{"path": "a.txt"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "jamba": '<tool_calls>[{"name": "read", "arguments": {"path": "a.txt"}}]</tool_calls>',
+    "granite": '<|tool_call|>[{"name": "read", "arguments": {"path": "a.txt"}}]',
+    "lfm2": '<|tool_call_start|>[read(path="a.txt")]<|tool_call_end|>',
+    "olmo3": '<function_calls>\nread(path="a.txt")\n</function_calls>',
     "gemma": '<|tool_call>call:read{path:<|"|>a.txt<|"|>}<tool_call|>',
 }
 """One call of each notation."""

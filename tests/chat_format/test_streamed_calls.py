@@ -45,7 +45,12 @@ JSON_FAMILIES = (
     "hermes",
     "llama",
     "llama4",
+    "apriel",
+    "jamba",
+    "nemotron",
+    "granite",
 )
+PYTHON_FAMILIES = ("pythonic", "lfm2", "olmo3")
 each = pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda entry: entry.name)
 
 
@@ -187,7 +192,7 @@ def test_the_arguments_come_before_the_call_ends(convention: Convention):
     parser = ResponseParser(convention, tools=TOOLS)
     events = [event for letter in text for event in parser.push(letter)] + parser.finish()
     deltas = [event for event in events if isinstance(event, CallDelta)]
-    if convention.name in ("pythonic", "mistral") or (
+    if convention.name in (*PYTHON_FAMILIES, "mistral") or (
         convention.name == "llama4" and text.lstrip().startswith("[")
     ):
         assert deltas == []

@@ -153,6 +153,33 @@ HERMES = Convention(  # Hermes, Qwen2.5, Qwen3, SmolLM3, Granite 4
 """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
 
+def _array(
+    name: str, begin: str, end: str = "", *, taught: str | None = None, thought: Thought = THINK
+) -> Convention:
+    """One JSON array of calls between marks. A template that holds `taught`, or else `begin`, teaches it."""
+    return Convention(
+        name=name,
+        taught_by=lambda template: (taught or begin) in template,
+        thoughts=(thought,),
+        calls=(CallMarks(begin=begin, end=end),),
+        read=lambda text, schemas: parse_array(text) or parse_calls(text),
+        ahead=json_ahead(head_of(rf"\s*\[?{_JSON_HEAD}")),
+        opening=(begin + '[{"name": "', '", "arguments": {'),
+    )
+
+
+_FINAL = "[BEGIN FINAL RESPONSE]"
+APRIEL = _array(
+    "apriel",
+    "<tool_calls>",
+    "</tool_calls>",
+    taught=_FINAL,
+    thought=Thought(begin="Here are my reasoning steps:\n", end=_FINAL, closing=f"\n{_FINAL}\n"),
+)
+JAMBA = _array("jamba", "<tool_calls>", "</tool_calls>")
+NEMOTRON = _array("nemotron", "<TOOLCALL>", "</TOOLCALL>")
+GRANITE = _array("granite", "<|tool_call|>")
+
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 _DEEPSEEK_CALL, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _FENCE = "```json"
@@ -275,6 +302,30 @@ PYTHONIC = Convention(
     opening=("[", "("),
 )
 """A Python list of calls: Llama 3.2, ToolACE, and templates that people write for Gemma 3."""
+
+LFM = Convention(
+    name="lfm2",
+    taught_by=lambda template: "<|tool_call_start|>" in template or "<|tool_list_start|>" in template,
+    calls=(CallMarks(begin="<|tool_call_start|>", end="<|tool_call_end|>"),),
+    read=lambda text, schemas: parse_python(text) or parse_array(text),
+    opening=("<|tool_call_start|>[", "("),
+)
+"""LFM2: a Python list of calls between marks; some templates write JSON there."""
+
+
+def _read_lines(text: str, schemas: Schemas) -> list[WrittenCall]:
+    lines = (line.strip() for line in text.split("\n"))
+    return parse_python(f"[{', '.join(filter(None, lines))}]")
+
+
+OLMO = Convention(
+    name="olmo3",
+    taught_by=lambda template: "<function_calls>" in template,
+    calls=(CallMarks(begin="<function_calls>", end="</function_calls>"),),
+    read=_read_lines,
+    opening=("<function_calls>", "("),
+)
+"""OLMo 3: a Python call on each line between marks."""
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>", START)
@@ -513,9 +564,21 @@ Values are texts without quotes or escapes, which the tool's schema types. A val
 ends on one, and another parameter or the end of the call follows: any other mark in it is its own text.
 """
 
+_SEED, _SEED_END = "<seed:tool_call>", "</seed:tool_call>"
+SEED = replace(
+    QWEN_XML,
+    name="seed_oss",
+    taught_by=lambda template: _SEED in template,
+    thoughts=(Thought(begin="<seed:think>", end="</seed:think>", closing="</seed:think>\n"),),
+    calls=(_qwen_marks(begin=_SEED, end=_SEED_END), *QWEN_XML.calls[1:]),
+    opening=(f"{_SEED}\n{_FUNCTION}", ">\n"),
+)
+"""Seed-OSS: the same between marks of its own."""
+
 CONVENTIONS = (
-    *(HARMONY, GEMMA, DEEPSEEK_V3, DEEPSEEK_V31, KIMI, GLM_LINES, GLM, QWEN_XML),
-    *(MISTRAL, MISTRAL_ARGS, HERMES, PYTHONIC, LLAMA4, LLAMA),
+    *(HARMONY, GEMMA, DEEPSEEK_V3, DEEPSEEK_V31, KIMI, GLM_LINES, GLM, SEED, QWEN_XML),
+    *(MISTRAL, MISTRAL_ARGS, HERMES, APRIEL, JAMBA, NEMOTRON, GRANITE, LFM, OLMO),
+    *(PYTHONIC, LLAMA4, LLAMA),
 )
 """In the order in which `convention_of` tries them."""
 
