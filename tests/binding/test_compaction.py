@@ -12,7 +12,7 @@ from afterwit.binding.request import ClientSession, read_request
 from afterwit.dialects.messages import parse_request as parse_messages
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.judging.questions import reactions
-from afterwit.turn import Conversation, Kind, Message
+from afterwit.turn import Conversation, Kind, Message, call_id
 from tests.binding.bindings import FINE, SCOPE, Memory, Row, calls, replay, says, talk, tree
 
 INSTRUCTION = says("system", "You are the keeper of the record. Condense what you are given.")
@@ -300,3 +300,16 @@ def test_the_answer_behind_which_the_summary_was_asked_is_the_one_that_was_kept(
     memory.ask(talk(handed_on(), NEW), FINE)
     assert (left.kind, kept.kind) == (Kind.UNKNOWN, Kind.MAIN)
     assert (kept.said, begun.said) == ((NEW.content,), ("All of them",))
+
+
+def test_an_agent_that_is_told_its_conversation_in_one_message_goes_on():
+    """Another model wrote the summary, and the client sends the last messages with it, as OpenCode does."""
+    memory = Memory()
+    last = main_line(replay("hermes", memory))
+    told = handed_on(written_out([*last.incoming.messages, last.response]))
+    after = memory.ask(as_before(last, told), calls("terminal"))
+    result = says("tool", "They fail.", tool_call_id=call_id(after.id, 0))
+    more = memory.ask(as_before(last, told, after.response, result), FINE)
+    memory.ask(as_before(last, told, after.response, result, FINE, NEW), FINE)
+    assert (after.kind, more.kind) == (Kind.MAIN, Kind.MAIN)
+    assert (after.next_state, more.next_state) == ((result,), (NEW,))

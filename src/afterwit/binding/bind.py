@@ -145,10 +145,18 @@ def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: Relati
     same_system = shape is None or shape.system == incoming.shape.system
     if not relation.begins or (relation.session is not None and same_system):
         return None
-    sessions = paraphrased(incoming, recent)
+    sessions = paraphrased(incoming, [one for one in recent if not _goes_on_as(incoming.shape, one.shape)])
     if sessions:
         return sessions.pop() if len(sessions) == 1 else ""
     return auxiliary_session(incoming, recent) if relation.session is None else None
+
+
+def _goes_on_as(shape: Shape, known: Shape | None) -> bool:
+    """Whether an agent with its own instructions and tools is told its conversation, and not asked about it:
+    another model may have written the summary."""
+    return (
+        known is not None and bool(shape.tools) and (shape.tools, shape.system) == (known.tools, known.system)
+    )
 
 
 def _resumes(
