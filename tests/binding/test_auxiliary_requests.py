@@ -8,8 +8,8 @@ import pytest
 
 from afterwit.binding.request import ClientSession, client_session_of
 from afterwit.lifecycle import State
-from afterwit.turn import Conversation, Kind, Message
-from tests.binding.bindings import FINE, HELLO, Memory, says, talk
+from afterwit.turn import Conversation, Kind, Message, call_id
+from tests.binding.bindings import FINE, HELLO, Memory, calls, says, talk
 
 TOOLS = ({"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}},)
 ASKED = says("user", "Have a look at the build")
@@ -188,6 +188,14 @@ def test_a_review_may_be_asked_for_by_the_system():
     first = memory.ask(agent(ASKED), HELLO)
     review = memory.ask(agent(ASKED, HELLO, replace(REVIEW, role="system")), FINE)
     assert (review.kind, first.next_state) == (Kind.SIDE, ())
+
+
+def test_a_review_may_be_asked_for_while_the_agent_works():
+    memory = Memory()
+    first = memory.ask(agent(ASKED), calls("run"))
+    result = says("tool", "It fails.", tool_call_id=call_id(first.id, 0))
+    review = memory.ask(agent(ASKED, first.response, result, REVIEW), FINE)
+    assert (review.kind, first.next_state) == (Kind.SIDE, (result,))
 
 
 def test_a_person_who_goes_on_behind_a_review_is_on_the_main_line_again():

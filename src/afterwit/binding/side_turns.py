@@ -154,8 +154,7 @@ def looks_back(incoming: IncomingRequest, end: int | None = None) -> bool:
     or the like, describes the user or the chat from outside, and prescribes the form of the answer.
     """
     messages, last = incoming.messages[:end], incoming.texts[:end][-1]
-    replied = last_reply(messages)
-    if replied is None or not incoming.texts[replied] or messages[-1].role not in ("user", *SYSTEM):
+    if last_reply(messages) is None or messages[-1].role not in ("user", *SYSTEM):
         return False
     opening = last[:OPENING].lower()
     if len(last) < FEWEST_CHARACTERS:
