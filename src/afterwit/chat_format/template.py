@@ -162,6 +162,7 @@ class TemplateRules:
     short_ids: bool = False  # only ids of nine letters and digits for tool calls
     bare_tools: bool = True  # tools without a description or parameters
     person_first: bool = False  # a reply, a call or a system message only after a user message
+    calls: bool = True  # the calls of a message
     results: bool = True  # the result of a tool
     lone_results: bool = True  # the result of a call that is not in the conversation
     named_ids: bool = False  # prints only a call's id, which must hold its name, as `functions.read:0`
@@ -172,8 +173,8 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
     if not rules.developer:
         found = [replace(one, role="system") if one.role == "developer" else one for one in found]
     found = _instructed(found, rules)
-    if not (rules.results and rules.lone_results):
-        found = list(_in_words(found, all_results=not rules.results))
+    if not (rules.calls and rules.results and rules.lone_results):
+        found = list(_in_words(found, rules))
     if rules.person_first:
         begin = len(_leading(found))
         if not (found[begin:] and found[begin].role == "user"):
@@ -256,15 +257,17 @@ def _instructed(messages: list[Message], rules: TemplateRules) -> list[Message]:
     return _merged([*leading, *later[:1]], lambda one, other: one.role == other.role == "user") + later[1:]
 
 
-def _in_words(messages: Sequence[Message], *, all_results: bool) -> Iterator[Message]:
-    """Results in the user's words: all, with their calls in the model's, or those without a call before."""
+def _in_words(messages: Sequence[Message], rules: TemplateRules) -> Iterator[Message]:
+    """Calls in the model's words, and results in the user's: all, or those without a call before, as the
+    template drops them."""
     called: set[str | None] = set()
     for message in messages:
         called.update(call.id for call in message.tool_calls)
-        if message.role == "tool" and (all_results or message.tool_call_id not in called):
+        alone = not rules.lone_results and message.tool_call_id not in called
+        if message.role == "tool" and (not rules.results or alone):
             head = f"Result of {message.name}:\n" if message.name else ""
             yield Message(role="user", content=head + (message.content or ""))
-        elif message.tool_calls and all_results:
+        elif message.tool_calls and not (rules.calls and rules.results):
             calls = (f"Called {call.name}: {call.arguments}" for call in message.tool_calls)
             content = JOINT.join(text for text in (message.content, *calls) if text)
             yield replace(message, content=content, tool_calls=())
@@ -394,6 +397,7 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         short_ids=calls and short,
         bare_tools=all(takes(_USER, tools=[tool]) for tool in _BARE_TOOLS),
         person_first=not begins,
+        calls=calls,
         results=takes(*called, shown=("Kb",)),
         lone_results=takes(_USER, called[-1], _USER, shown=("Kb",)),
         named_ids=calls

@@ -21,11 +21,11 @@ from tests.fakes.models import tiny_qwen3
 
 RULES = {
     "kimi": {"named_ids"},
-    "gemma2": {"system", "systems", "late_system", "repeats", "person_first", "results"},
+    "gemma2": {"system", "systems", "late_system", "repeats", "person_first", "calls", "results"},
     "glm": set(),
     "gemma4": {"lone_results"},
-    "phi3": {"results", "lone_results"},
-    "idefics": {"parts"},
+    "phi3": {"calls", "results", "lone_results"},
+    "idefics": {"calls", "parts"},
     "mistral": {
         "systems",
         "late_system",
@@ -159,12 +159,14 @@ def test_results_without_ids_are_those_of_the_calls_before_them(renderers, name)
     )
 
 
-def test_calls_and_results_are_told_in_words_where_the_template_knows_neither(renderers):
+def test_calls_and_results_are_told_in_words_where_the_template_drops_them(renderers):
     rendered = text(
         renderers["phi3"], says("user", "Read"), *calls("a", content="I look."), says("user", "So?")
     )
     assert 'assistant|>\nI look.\n\nCalled read: {"path":"a"}<|end|>' in rendered
     assert "user|>\nResult of read:\nresult a<|end|>\n<|user|>\nSo?" in rendered
+    rendered = text(renderers["idefics"], says("user", "Read"), *calls("a"))
+    assert 'Assistant: Called read: {"path":"a"}<end>\nTool: result a<end>' in rendered
 
 
 def test_several_instructions_become_one_and_go_to_the_person_where_there_is_no_system(renderers):
