@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from afterwit.checkpoints.versions import Versions
 from afterwit.engines.embedded.engine import CAPABILITIES, EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Capabilities, Facts
@@ -22,9 +23,13 @@ from afterwit.errors import (
     VersionDamaged,
     VersionsUnavailable,
 )
-from afterwit.publish.publisher import Publisher, candidates, check_capable, compared
-from afterwit.version import Origin, Probe, Version
+from afterwit.publish.publisher import Publisher, candidates, check_capable, compared, record_served
+from afterwit.store import AsyncStore
+from afterwit.store.sqlite import SqliteStore
+from afterwit.version import Origin, Probe, Version, tainted
 from afterwit.worker import WORKING, BackOff, Signals
+from tests.checkpoints.test_versions import a_base, fill, grow
+from tests.checkpoints.test_versions import version as a_version
 from tests.engines.talk import ask, plain_logits, say
 from tests.fakes.models import reweighted, tiny_qwen3
 
@@ -271,6 +276,22 @@ async def test_a_store_that_lags_behind_the_manifest_is_told_later() -> None:
     await house.publisher.step()
     assert house.recorded == [1]
     assert house.engine.tried == [1]
+
+
+async def test_a_learner_that_died_before_it_deleted_forgotten_weights_leaves_it_to_whoever_serves(
+    tmp_path: Path,
+) -> None:
+    versions = Versions(root=tmp_path / "versions", base=a_base(tmp_path))
+    grow(versions, 2)
+    without = a_version(3, turns=(), origin=Origin.REPLAY, begins=1, forgets=("talk",), without=("turn2",))
+    with versions.writing():
+        versions.write(without, fill)
+    store = AsyncStore(SqliteStore.open(tmp_path / "store.db", fingerprint=None))
+    await store.call(lambda store: store.order_forgetting("talk", replay=True, now=1.0))
+    await record_served(store, versions, 3)
+    assert await store.call(lambda store: store.forget_orders()) == []
+    assert not tainted(versions.all(), versions.has_weights)
+    await store.close()
 
 
 async def test_an_older_version_is_served_for_one_whose_weights_are_gone_and_the_health_tells() -> None:

@@ -202,10 +202,15 @@ class Publisher:
 
 
 async def record_served(store: AsyncStore, versions: Versions, number: int) -> None:
-    """The store learns from its manifest of a version that is served."""
+    """The store learns from its manifest of a version that is served.
+
+    If it forgets a session, the weights that hold it go first, as when the learner commits it.
+    """
     version, now = versions.get(number), time.time()
     if version is None:
         raise VersionDamaged(f"version {number} is served, but its manifest is gone")
+    if version.forgets:
+        await asyncio.to_thread(versions.remove_forgotten)
 
     def record(store: Store) -> None:
         store.commit_version(version, now=now)
