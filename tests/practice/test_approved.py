@@ -179,7 +179,7 @@ def test_a_test_on_approved_answers_is_in_the_status_while_it_runs(store: Store,
         told.append(house.stage.doing)
 
     asyncio.run(house.stage.step(began))
-    assert told == [f"tests “{SHORT}” on 2 approved answers"]
+    assert told == ["tests lesson 1 on 2 approved answers"]
 
 
 def test_a_lesson_against_what_others_approved_waits_for_a_person(store: Store, renderer: Renderer) -> None:

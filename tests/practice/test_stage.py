@@ -332,7 +332,7 @@ def test_the_status_names_the_lesson_while_its_answers_are_sampled(store: Store,
     house = House(store, renderer, meanwhile=sampling)
     asyncio.run(house.stage.run(signals, report))
     assert meanwhile
-    assert all(each.startswith("practises “Keep the answer") for each in meanwhile), meanwhile
+    assert all(each.startswith("practises lesson 1: ") for each in meanwhile), meanwhile
 
 
 def test_where_a_person_reviews_all_no_more_is_practised_than_one_update_takes(

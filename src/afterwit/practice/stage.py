@@ -46,8 +46,6 @@ LOOKS = 10
 while it looks, a second for a thousand lessons."""
 MOST_KNOWN = 4096
 """Tests that are remembered; after that all are made again."""
-WORDS_TOLD = 60
-"""Characters of a lesson in a status."""
 
 
 class Practice:
@@ -266,7 +264,7 @@ class Practice:
         """Score approved responses without the lesson and with it, and store whose it contradicts."""
         if found.new:
             many = counted(len(found.new), "approved answer")
-            self.doing = f"tests “{_cut(found.words)}” on {many}"
+            self.doing = f"tests lesson {found.lesson.number} on {many}"
             if began is not None:
                 await began()
         if len(self._known) > MOST_KNOWN:
@@ -312,15 +310,10 @@ class Practice:
 
 
 def told(lesson: Lesson, most: int) -> str:
-    """The practised lesson in a sentence."""
+    """The practised lesson in a sentence, by its number: a status outlives the session that gave it."""
     gap, done = standing(lesson).gap, len(lesson.since(lesson.newest))
     near = "" if gap is None else f", gap {gap:.2g} nats"
-    return f"practises “{_cut(lesson.words)}”: {done} of {most} answers{near}"
-
-
-def _cut(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= WORDS_TOLD else words[: WORDS_TOLD - 1] + "…"
+    return f"practises lesson {lesson.number}: {done} of {most} answers{near}"
 
 
 def with_lessons(watch: AfterVerdict, rule: ReviewRule) -> AfterVerdict:
