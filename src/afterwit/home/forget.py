@@ -11,6 +11,7 @@ from pathlib import Path
 from afterwit import build
 from afterwit.config import Settings
 from afterwit.errors import AlreadyRunning, NotRepeatable, SettingError
+from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.model import model_folder
 from afterwit.learning.health import STAGE
 from afterwit.lifecycle import Reason
@@ -76,7 +77,15 @@ def forget_adapter(settings: Settings, home: Path, adapter: str) -> str:
 def _forgotten(
     settings: Settings, home: Path, chosen: Callable[[Store], Sequence[str]], *, replay: bool
 ) -> str:
-    """Order it, then carry it out in this process, or wait until a learner that runs has done so."""
+    """Order it, then carry it out in this process, or wait until a learner that runs has done so.
+
+    SettingError while turns wait outside of the store: they may be of what is forgotten.
+    """
+    if (waiting := home / UNRECORDED).exists():
+        raise SettingError(
+            f"{waiting} holds turns that were served while the store was away: `afterwit serve` records them;"
+            " forget afterwards"
+        )
     folder = model_folder(settings.model, home)
     versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store:

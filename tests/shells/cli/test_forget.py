@@ -87,6 +87,14 @@ def test_a_turn_names_its_session(lived: Path) -> None:
     assert "is forgotten" in forget(lived, "last")
 
 
+def test_turns_that_wait_outside_of_the_store_come_first(lived: Path) -> None:
+    waiting = lived / "unrecorded-turns.jsonl"
+    waiting.write_text("{}\n")
+    assert f"{waiting} holds turns that were served while the store was away" in forget(lived, "talk")
+    with store_of_home(lived) as store:
+        assert store.forget_orders() == []
+
+
 def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
     said: list[str] = []
     with versions_of(lived, model).learning():
