@@ -12,6 +12,7 @@ import orjson
 from afterwit.binding.evidence import LONG_REPLY, LONGEST_TEXT, Candidate, Recent
 from afterwit.binding.request import Shape, plain_text, read_message
 from afterwit.byte_cache import ByteCache
+from afterwit.errors import TurnNotFound
 from afterwit.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
 from afterwit.store.database import ALL, Database, Row, marks
 from afterwit.store.moves import Part, TurnState
@@ -322,13 +323,14 @@ class Recording(ParentLookup):
         """Record what followed a turn; returns the state it is in now.
 
         A turn that can still learn from it becomes ANSWERED. The same messages a second time change nothing.
-        A turn that was trained, or that the learner holds, keeps its state.
+        A turn that was trained, or that the learner holds, keeps its state. Of what follows one whose content
+        was removed nothing is kept.
         """
         packed = orjson.dumps([message.to_dict() for message in messages])
         with self._db.transaction():
             current = self._state(turn)
             known = self._db.value("SELECT messages FROM next_states WHERE seq = ?", (current.seq,))
-            if known == packed:
+            if known == packed or not self._has_content(current):
                 return current.state
             row = {"seq": current.seq, "messages": packed, "answered_by": answered_by, "at": now}
             self._db.put("next_states", row, key="seq")
@@ -336,12 +338,18 @@ class Recording(ParentLookup):
 
     def feedback(self, turn: str, feedback: Feedback, *, now: float) -> tuple[State, bool]:
         """Record explicit feedback; the newest reward, words, hint and correction count. Returns the turn's
-        state, and whether it is judged again with it: if not, it is only recorded. Raises TurnNotFound."""
+        state, and whether it is judged again with it: if not, it is only recorded. Raises TurnNotFound, also
+        for a turn whose content was removed."""
         with self._db.transaction():
             current = self._state(turn)
+            if not self._has_content(current):
+                raise TurnNotFound(f"the content of turn {turn} was removed")
             row = {"seq": current.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
             self._db.insert("feedback", row | {"hint": feedback.hint, "correction": feedback.correction})
             return self._next_state_changed(current, now), current.takes_next_state(now)
+
+    def _has_content(self, current: TurnState) -> bool:
+        return self._db.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,)) is not None
 
     def _next_state_changed(self, current: TurnState, now: float) -> State:
         if current.kind is Kind.PRACTICE:  # it has its verdict already

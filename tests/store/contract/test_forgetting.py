@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from afterwit.errors import TurnNotFound
-from afterwit.lifecycle import Reason
+from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
 from afterwit.store import Filter, Store
+from afterwit.verdict import Feedback
 from afterwit.version import Effect
-from tests.store.examples import a_version, add, add_judged
+from tests.store.examples import NO, a_version, add, add_judged
 
 
 def test_everything_that_was_said_in_a_session_is_deleted(store: Store) -> None:
@@ -50,6 +51,18 @@ def test_everything_that_was_said_in_a_session_is_deleted(store: Store) -> None:
     assert list(store.turns(Filter(session="talk"))) == []
     assert store.forget("talk", now=3.0) == 0
     assert store.requeue(now=4.0) == 0
+
+
+def test_what_comes_later_about_a_forgotten_turn_is_not_kept(store: Store) -> None:
+    add_judged(store, "a", session="talk")
+    store.commit_version(a_version(1, ["a"]), now=1.0)
+    store.forget("talk", now=2.0)
+    assert store.answer("a", NO, answered_by="b", now=3.0) is State.SKIPPED
+    with pytest.raises(TurnNotFound):
+        store.feedback("a", Feedback(text="No, the other file."), now=3.0)
+    add(store, "b", session="talk", now=3.0)
+    assert store.candidates("key/agent", [], ["a"])[0].answered is False
+    assert store.forget("talk", now=4.0) == 1
 
 
 def test_a_version_that_forgets_a_session_deletes_it(store: Store) -> None:
