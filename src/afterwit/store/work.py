@@ -419,6 +419,7 @@ class Work(Reading, Orders):
             freed = self._states(f"{held} ORDER BY seq")
             for current in freed:
                 self._unlease(current, now)
+        self._db.wipe()  # a killed learner may not have come to that
         return Reconciled(
             committed=tuple(manifest.number for manifest in missing),
             lost=tuple(row["number"] for row in lost),

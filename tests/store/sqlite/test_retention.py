@@ -44,6 +44,20 @@ def test_what_was_pruned_is_nowhere_in_the_files(path: Path, store: Store, toget
         assert needle not in bytes_of(path.parent)
 
 
+def test_a_learner_that_was_killed_as_it_had_forgotten_leaves_nothing_to_the_next(
+    path: Path, store: Store
+) -> None:
+    class Killed(SqliteDatabase):
+        def wipe(self) -> None: ...
+
+    add(store, "gone", session="talk", conversation=LONG)
+    with closing(SqliteStore(Killed(connect(path, "NORMAL"), path))) as killed:
+        killed.forget("talk", now=1.0)
+    assert b"x" * 2_000 in bytes_of(path.parent)
+    store.reconcile([], now=2.0)
+    assert b"x" * 2_000 not in bytes_of(path.parent)
+
+
 def test_the_suite_is_no_longer_kept_than_what_was_said(path: Path, store: Store) -> None:
     ids = tuple(range(70_000, 70_064))
 
