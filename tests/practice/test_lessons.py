@@ -23,6 +23,7 @@ from afterwit.practice.lessons import (
     Said,
     Wording,
     alike,
+    best_supported,
     hint_of,
     in_turn,
     learned_at,
@@ -38,6 +39,7 @@ from afterwit.practice.lessons import (
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import in_hours, times_of_day
 from afterwit.turn import SHARED
+from afterwit.verdict import Question, Vote
 from afterwit.vetting.own_words import demonstration
 
 SHORT = "Keep the answer short."
@@ -299,3 +301,15 @@ def test_hours_may_pass_midnight(hours: str | None, at: tuple[int, int], within:
 def test_hours_that_cannot_be_read_are_refused_with_an_example(wrong: str) -> None:
     with pytest.raises(ValueError, match="22:00-07:00"):
         times_of_day(wrong)
+
+
+def test_of_hints_that_differ_the_one_to_practise_is_the_best_supported() -> None:
+    votes = [
+        Vote(question=Question.HINT, words=hint, value=1, hint=hint)
+        for hint in ("Read it first.", "Give the relative path.", "give the relative path")
+    ]
+    hints = tuple(sorted((vote.hint or "" for vote in votes), key=len))
+    followed = "A path with /work in it is not ok."
+    assert best_supported(hints, votes, "Read it first!") == "give the relative path"
+    assert best_supported(hints[:2], votes[:2], followed) == "give the relative path"
+    assert best_supported(hints[:2], (), "") == "Read it first."

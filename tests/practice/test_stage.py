@@ -41,15 +41,16 @@ def asks(words: str) -> Conversation:
 
 
 def correct(
-    store: Store, id: str, hint: str = SHORT, *, now: float = NOW, flags: Any = (), **more: Any
+    store: Store, id: str, *hints: str, now: float = NOW, flags: Any = (), followed: Any = NO, **more: Any
 ) -> None:
-    """A turn whose verdict has this hint, and the lesson that follows from it."""
+    """A turn whose verdict has these hints, and the lesson that follows from it."""
+    hints = hints or (SHORT,)
     known = {"session": id, "conversation": asks(f"Explain {id} to me.")}
     add(store, id, now=now, **known | more)
-    store.answer(id, NO, answered_by=None, now=now)
+    store.answer(id, followed, answered_by=None, now=now)
     store.claim("judge", owner="judge", limit=1, lease_s=60.0, now=now)
-    vote = Vote(question=Question.HINT, words=hint, value=1, hint=hint)
-    verdict = Verdict(reward=-1, source=Source.VOTES, hints=(hint,), votes=(vote,))
+    votes = tuple(Vote(question=Question.HINT, words=each, value=1, hint=each) for each in hints)
+    verdict = Verdict(reward=-1, source=Source.VOTES, hints=hints, votes=votes)
     with store.transaction():
         store.judged(id, verdict, rl=True, opd=True, reason=None, owner="judge", now=now, flags=flags)
         with_lessons(lambda store, turn, *, now: None, ReviewRule())(store, id, now=now)
@@ -82,6 +83,15 @@ def test_a_general_lesson_is_spread_over_recorded_prompts_and_fills_the_next_upd
     recorded(store, "tea", "rain", "snow")
     correct(store, "moon")  # its own turn waits for the learner: three more make a batch
     assert asked(store) == ["moon", "snow", "rain"]
+
+
+def test_of_the_hints_of_one_turn_that_which_is_nearest_to_the_persons_words_is_practised(
+    store: Store,
+) -> None:
+    followed = (Message(role="user", content="A path with /work in it is not ok."),)
+    correct(store, "tea", "Read it first.", "Give the relative path.", followed=followed)
+    (lesson,) = store.lessons()
+    assert lesson.words == "Give the relative path."
 
 
 def test_a_lesson_that_is_restricted_to_a_client_practises_its_prompts_alone(store: Store) -> None:

@@ -20,7 +20,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.ranges import at_least, below, within
 from afterwit.turn import SHARED, Turn
-from afterwit.verdict import Flag
+from afterwit.verdict import Flag, Vote
 from afterwit.vetting.own_words import MOST_HINT, holds_value, is_demonstration
 
 
@@ -374,6 +374,19 @@ def replaced(given: Iterable[Given]) -> dict[int, int]:
         if other != strict:
             found[each.number] = later
     return found
+
+
+def best_supported(hints: Sequence[str], votes: Iterable[Vote], followed: str) -> str:
+    """Of a turn's hints, which may contradict each other, the one to practise.
+
+    It is the hint for which most votes ask, similar ones counted together; of equals the one that shares most
+    words with what `followed`; of these the first.
+    """
+    asked, words = [vote.hint for vote in votes if vote.hint is not None], _content(followed)
+    return max(
+        hints,
+        key=lambda hint: (sum(alike(hint, each) for each in asked), len(_content(hint) & words)),
+    )
 
 
 def names_a_case(words: str, request: str, requests: Sequence[str], *, tools: str = "") -> bool:

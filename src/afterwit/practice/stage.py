@@ -28,7 +28,15 @@ from afterwit.judging.verdicts import Ask
 from afterwit.judging.voting import evaluation_vote
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Fresh, Lesson, PracticeSettings, hint_of, standing
+from afterwit.practice.lessons import (
+    CLOSE,
+    Fresh,
+    Lesson,
+    PracticeSettings,
+    best_supported,
+    hint_of,
+    standing,
+)
 from afterwit.practice.rounds import IDLE, Round, Test, Tested, names_case, next_round
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
@@ -326,7 +334,8 @@ def with_lessons(watch: AfterVerdict, rule: ReviewRule) -> AfterVerdict:
         elsewhere = record.reason is Reason.NOT_SAMPLED_HERE and record.turn.teaches
         of_tools = Flag.TOOL_WORDS in record.flags and not rule.tool_hints
         if (waits or elsewhere) and not of_tools and verdict is not None and verdict.hints:
-            store.teach(record.turn, verdict.hints[0], now=now)
+            followed = "" if record.next_state is None else record.next_state.words
+            store.teach(record.turn, best_supported(verdict.hints, verdict.votes, followed), now=now)
         else:
             store.untaught(turn)
 
