@@ -99,12 +99,6 @@ def object_text(text: str) -> str | None:
     return text if isinstance(_decoded(text), dict) else None
 
 
-def parse_call(text: str) -> list[WrittenCall]:
-    """The call that a text is; empty if it is anything else, or several calls."""
-    calls = parse_calls(text)
-    return calls if len(calls) == 1 else []
-
-
 def parse_calls(text: str) -> list[WrittenCall]:
     """The calls that a text consists of, separated by space or semicolons; empty if it is anything else."""
     calls: list[WrittenCall] = []

@@ -22,7 +22,6 @@ from afterwit.chat_format.calls import (
     object_of,
     object_text,
     parse_array,
-    parse_call,
     parse_calls,
     parse_python,
     properties_of,
@@ -141,16 +140,23 @@ def _in_json_string(text: str) -> bool:
 _JSON_HEAD = r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 """The head of a call in JSON whose name comes first."""
 
+_ANY_HEAD = head_of(rf"\s*\[?{_JSON_HEAD}")
+
+
+def _read_json(text: str, schemas: Schemas) -> list[WrittenCall]:
+    return parse_calls(text) or parse_array(text)
+
+
 _HERMES = ("<tool_call>", "</tool_call>")
 HERMES = Convention(  # Hermes, Qwen2.5, Qwen3, SmolLM3, Granite 4
     name="hermes",
     taught_by=lambda template: _HERMES[0] in template,
     calls=(CallMarks(begin=_HERMES[0], end=_HERMES[1]),),
-    read=lambda text, schemas: parse_call(text),
-    ahead=json_ahead(head_of(_JSON_HEAD)),
+    read=_read_json,
+    ahead=json_ahead(_ANY_HEAD),
     opening=(_HERMES[0] + '\n{"name": "', '", "arguments": {'),
 )
-"""`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+"""`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. Some models write several calls there."""
 
 
 def _array(
@@ -162,8 +168,8 @@ def _array(
         taught_by=lambda template: (taught or begin) in template,
         thoughts=(thought,),
         calls=(CallMarks(begin=begin, end=end),),
-        read=lambda text, schemas: parse_array(text) or parse_calls(text),
-        ahead=json_ahead(head_of(rf"\s*\[?{_JSON_HEAD}")),
+        read=_read_json,
+        ahead=json_ahead(_ANY_HEAD),
         opening=(begin + '[{"name": "', '", "arguments": {'),
     )
 
@@ -249,7 +255,7 @@ def _mistral(name: str, opening: tuple[str, str], *, named: bool) -> Convention:
         taught_by=lambda template: _MISTRAL in template and (_MISTRAL_ARGUMENTS in template) is named,
         thoughts=(MAGISTRAL, THINK),
         calls=(CallMarks(begin=_MISTRAL),),
-        read=lambda text, schemas: _read_named(text, schemas) or parse_array(text) or parse_call(text),
+        read=lambda text, schemas: _read_named(text, schemas) or _read_json(text, schemas),
         ahead=json_ahead(_MISTRAL_HEAD),
         opening=opening,
         inner=(_MISTRAL_ARGUMENTS, _MISTRAL_ID) if named else (),
@@ -554,14 +560,15 @@ QWEN_XML = Convention(
         _qwen_marks(begin=_HERMES[0], end=_HERMES[1]),
         _qwen_marks(begin=_FUNCTION, end=_FUNCTION_END),
     ),
-    read=_read_qwen,
+    read=lambda text, schemas: _read_qwen(text, schemas) or _read_json(text, schemas),
     ahead=marked_ahead(_PARAMETER, _begun_qwen),
     opening=(f"{_HERMES[0]}\n{_FUNCTION}", ">\n"),
 )
 """Qwen3-Coder, Qwen3.5 and later, Nemotron 3: `<function=name><parameter=key>value</parameter></function>`.
 
 Values are texts without quotes or escapes, which the tool's schema types. A value that begins on a new line
-ends on one, and another parameter or the end of the call follows: any other mark in it is its own text.
+ends on one, and another parameter or the end of the call follows: any other mark in it is its own text. Some
+of the models write JSON at times.
 """
 
 _SEED, _SEED_END = "<seed:tool_call>", "</seed:tool_call>"
