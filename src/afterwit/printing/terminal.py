@@ -33,6 +33,7 @@ _CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 _DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 """Characters that switch the text's direction."""
 _LEFT_OUT = dict.fromkeys(_CONTROLS | _DIRECTIONS)
+_ESCAPED = {each: f"\\u{each:04x}" for each in _LEFT_OUT}
 
 
 def plain(text: str) -> str:
@@ -135,8 +136,9 @@ def end_at_signals(words: str, started: Iterable[EngineProcess] = ()) -> None:
 
 
 def write_json(value: object) -> None:
-    """A line of JSON to standard output."""
-    sys.stdout.buffer.write(one_line(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)) + b"\n")
+    """A line of JSON to standard output, which a terminal shows without obeying it either."""
+    line = one_line(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+    sys.stdout.buffer.write((line if line.isascii() else line.decode().translate(_ESCAPED).encode()) + b"\n")
 
 
 def moment(seconds: float | None, *, year: bool = True) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from io import StringIO
@@ -28,6 +29,7 @@ OBEYED = ("\x1b", "\x07", "\x9b", "\r", "\x08", "\x7f", "\u202e", "\u2066")
 COMMANDS = (
     ["turns"],
     ["turns", "--kind", "all"],
+    ["turns", "--json"],
     ["show", "bad", "--no-advantages"],
     ["show", "last", "--no-advantages"],
     ["ledger", "1"],
@@ -69,6 +71,11 @@ def hostile(tmp_path: Path) -> Path:
         store.pause(HOSTILE, now=1.0)
         store.add_key(HOSTILE, ["chat"], "hash", now=1.0)
     return tmp_path
+
+
+def test_json_holds_hostile_words_whole(hostile: Path) -> None:
+    result = run.invoke(app, ["turns", "--json", "--home", str(hostile)])
+    assert {json.loads(line)["session"] for line in result.stdout.splitlines()} == {HOSTILE}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
