@@ -131,12 +131,13 @@ def worker_name(stage: str) -> str:
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
     """The installed `judge.client`, the endpoint at `judge.url`, or the served model's frozen weights."""
     from afterwit.judging.engine_judge import EngineJudge
+    from afterwit.judging.verdicts import InTime
 
     if settings.client is not None:
         client = JUDGES.loaded(settings.client)(settings)
         if not hasattr(client, "ask"):
             raise SettingError(f"the judge {settings.client} has no ask(): {type(client).__name__}")
-        return client
+        return InTime(client, settings.timeout_s)
     if settings.url is not None:
         return http_judge(settings)
     if engine is None:

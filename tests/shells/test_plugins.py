@@ -13,6 +13,7 @@ from afterwit.build import judge_client, judge_stage, trainer_of
 from afterwit.config import Settings, load, settings_class
 from afterwit.doctor.machine import check_packages
 from afterwit.errors import SettingError
+from afterwit.judging.verdicts import InTime
 from afterwit.plugins import Table
 
 
@@ -119,7 +120,8 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
     examined_of = {}
     for client, model in (("program", "a"), ("large", "a"), ("large", "b")):
         settings = loaded(f"judge.client={client}", f"judge.model={model}")
-        examiner = judge_stage(settings, None, None, None)[2]  # type: ignore[arg-type]
+        _, limited, examiner = judge_stage(settings, None, None, None)  # type: ignore[arg-type]
+        assert isinstance(limited, InTime)
         examined_of[client, model] = examiner and (examiner.name, examiner._judge.split()[:2])
     assert examined_of == {
         ("program", "a"): None,

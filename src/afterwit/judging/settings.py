@@ -85,7 +85,7 @@ class JudgeSettings:
     max_turns: int = 4
     """Turns judged at once, each with up to twice `votes` calls."""
     timeout_s: float = 120.0
-    """Seconds for one answer from `url`."""
+    """Seconds for one answer from `url` or of `client`."""
     attempts: int = 3
     """Tries of a call before its turn waits again."""
     retry_base_s: float = 1.0

@@ -53,6 +53,28 @@ class JudgeClient(Protocol):
         """The answer. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""
 
 
+class InTime:
+    """A package's judge whose answers come within a limit or count as those of a judge that is away."""
+
+    def __init__(self, client: JudgeClient, within_s: float) -> None:
+        self._client, self._within_s = client, within_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._client, name)
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> Answer:
+        try:
+            async with asyncio.timeout(self._within_s):
+                return await self._client.ask(
+                    messages, temperature=temperature, max_tokens=max_tokens, seed=seed
+                )
+        except TimeoutError as error:
+            why = f"the judge did not answer within judge.timeout_s, {self._within_s:g} seconds"
+            raise JudgeUnavailable(why) from error
+
+
 def is_examined(client: JudgeClient) -> bool:
     """Whether its votes count only once it has judged known exchanges; a package may give it `examined`."""
     return getattr(client, "examined", True)

@@ -8,6 +8,7 @@ import pytest
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
 from afterwit.judging.stage import GIVE_UP_AFTER
+from afterwit.judging.verdicts import InTime
 from afterwit.lifecycle import Reason, State
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Feedback, Source
@@ -60,6 +61,20 @@ async def test_a_judge_that_is_down_for_ever_never_ends_a_turn(house):
             await house.judge.step()
         house.time.now += 60
     assert (await house.record("t1")).state is State.ANSWERED
+
+
+async def test_a_packages_judge_that_hangs_is_away_and_turns_wait(house):
+    house.client.hold = asyncio.Event()
+    house.client = InTime(house.client, 0.01)
+    limited = house.stage("judge-2")
+    await house.answered("t1")
+    with pytest.raises(JudgeUnavailable, match=r"within judge.timeout_s, 0\.01 seconds"):
+        await limited.step()
+    assert (await house.record("t1")).state is State.ANSWERED
+    house.client.hold.set()
+    house.time.now += 60
+    assert await house.judge.step()
+    assert (await house.record("t1")).state is not State.ANSWERED
 
 
 async def test_answers_that_came_are_kept_and_only_the_others_are_asked_for_again(house):
