@@ -252,6 +252,9 @@ def test_a_short_wish_for_a_summary_is_a_persons():
         "Suggest three questions that the user may ask next about this chat, as a JSON list.",
         "Please write a title for this chat that tells its topic, in at most six words, with no quotes.",
         "Write a detailed account of this conversation for whoever continues the work after you.",
+        "Provide a concise and complete summarization of the entire dialog in at most 5 sentences, in words.",
+        "Provide a detailed prompt for continuing our conversation above.",
+        "Create a summary of the conversation above:",
     ],
 )
 def test_a_wish_of_the_client_about_the_chat_and_its_user_is_beside_the_conversation(wish: str):

@@ -54,11 +54,13 @@ _BACK = re.compile(
 
 _ALL_OF_IT = re.compile(
     r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
-    r"(?:conversation|chat|discussion|dialogue)\b"
+    r"(?:conversation|chat|discussion|dialog(?:ue)?)\b"
     r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
 )
 
-_OF_ITS_USER = re.compile(r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialogue)\b")
+_OF_ITS_USER = re.compile(
+    r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialog(?:ue)?)\b"
+)
 
 _IN_A_FORM = re.compile(
     r"\bjson\b|\bno (?:\w+ )?(?:tools?|quotes|punctuation|explanations?|preamble)\b|\bnothing else\b"
