@@ -81,7 +81,7 @@ def _forgotten(
 
     SettingError while turns wait outside of the store: they may be of what is forgotten.
     """
-    if (waiting := home / UNRECORDED).exists():
+    if (waiting := home / UNRECORDED).exists() and waiting.stat().st_size:
         raise SettingError(
             f"{waiting} holds turns that were served while the store was away: `afterwit serve` records them;"
             " forget afterwards"

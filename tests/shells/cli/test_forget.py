@@ -93,6 +93,8 @@ def test_turns_that_wait_outside_of_the_store_come_first(lived: Path) -> None:
     assert f"{waiting} holds turns that were served while the store was away" in forget(lived, "talk")
     with store_of_home(lived) as store:
         assert store.forget_orders() == []
+    waiting.write_text("")  # as a full disk leaves it
+    assert "session talk is forgotten" in forget(lived, "talk")
 
 
 def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
