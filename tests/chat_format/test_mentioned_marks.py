@@ -57,6 +57,8 @@ CALLS = {
     "hermes": CALL,
     "qwen_xml": "<tool_call>\n<function=read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n"
     "</tool_call>",
+    "minimax": '<minimax:tool_call>\n<invoke name="read">\n<parameter name="path">a.txt</parameter>\n'
+    "</invoke>\n</minimax:tool_call>",
     "glm": "<tool_call>read<arg_key>path</arg_key><arg_value>a.txt</arg_value></tool_call>",
     "mistral": '[TOOL_CALLS] [{"name": "read", "arguments": {"path": "a.txt"}}]',
     "mistral_args": '[TOOL_CALLS]read[ARGS]{"path": "a.txt"}',
