@@ -83,7 +83,8 @@ class NextState:
         """What the person wrote; if nothing, what the tools returned."""
         said = [each.content for each in self.messages if each.role == "user"]
         found = said or [each.content for each in self.messages]
-        return "\n".join(filter(None, [*found, self.feedback and self.feedback.words]))
+        given = [] if self.feedback is None else [self.feedback.words]
+        return "\n".join(filter(None, [*found, *given]))
 
 
 class Question(StrEnum):
