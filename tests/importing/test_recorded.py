@@ -92,3 +92,10 @@ def test_calls_without_an_end_take_time_in_proportion_to_their_length() -> None:
         return lines(record([USER], "<tool_call>" * size, RESULT, tool_calls=[CALL]))
 
     check_linear(lambda line: list(read(line)), given, 2_000)
+
+
+def test_white_space_before_no_thought_takes_time_in_proportion_to_its_length() -> None:
+    def begun(spaces: int) -> list[bytes]:
+        return lines(record([USER], " " * spaces + "Hi.", None))
+
+    check_linear(lambda given: list(read(given)), begun, 1_000)

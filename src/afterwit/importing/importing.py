@@ -34,7 +34,7 @@ MOST = sys.maxsize
 LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, max_calls=MOST)
 """Conversations in one's own file may have any length."""
 
-_THOUGHT = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
+_THOUGHT = re.compile(r"\A\s*+(?:<think>)?(.*?)</think>", re.DOTALL)
 _CALL_TAG = re.compile(r"<(/?)(tool_call)>")
 _END = re.compile(r"(?:<\|[a-z_]+\|>|</s>)\s*\Z")
 """The mark of a chat template after a response."""
