@@ -5,6 +5,7 @@ typer's own panels need rich's parser of Markdown, which takes longer than all e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -18,10 +19,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for param in self.params:
-            name = (param.name or "").strip("_").upper()
-            if param.metavar is None:
-                param.metavar = name if param.param_type_name == "argument" else name.split("_")[-1]
+        _name_values(self.params)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         _write_help(self.help, formatter)
@@ -38,6 +36,10 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group that lists its commands by panel, each with the first paragraph of its help."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _name_values(self.params)
+
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         _write_help(self.help, formatter)
 
@@ -52,6 +54,14 @@ class Group(TyperGroup):
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
+
+
+def _name_values(params: Iterable[Any]) -> None:
+    """Name an option's value by the option's last word, in place of its type."""
+    for param in params:
+        name = (param.name or "").strip("_").upper()
+        if param.metavar is None:
+            param.metavar = name if param.param_type_name == "argument" else name.split("_")[-1]
 
 
 def _write_help(words: str | None, formatter: Any) -> None:

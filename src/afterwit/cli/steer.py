@@ -234,11 +234,7 @@ def session_named(store: Store, name: str) -> str:
     return store.turn(store.resolve(name)).turn.session
 
 
-lessons_app = typer.Typer(
-    help="Show lessons: what your corrections ask for, and how far each is learned.",
-    cls=Group,
-    invoke_without_command=True,
-)
+lessons_app = typer.Typer(cls=Group, invoke_without_command=True)
 Number = Annotated[int, typer.Argument(min=0, max=2**63 - 1, help="A lesson's number.")]
 
 

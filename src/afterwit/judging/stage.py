@@ -30,7 +30,7 @@ from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged
 from afterwit.vetting.doubts import Votes, blames_all, contradicts, hint_flags, previous, several, signature
 from afterwit.vetting.own_words import MOST_CORRECTION, demonstration, with_given
 from afterwit.vetting.redaction import Redaction
-from afterwit.worker import BackOff, Signals, StageHealth, described, frames, renewing, work
+from afterwit.worker import WORKING, BackOff, Signals, StageHealth, described, frames, renewing, work
 
 STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8
@@ -100,7 +100,7 @@ class Judge:
             now = self._clock.now()
             await self._store.call(lambda store: store.set_status(STAGE, ok, message, now=now))
 
-        health = StageHealth(STAGE, report, warning=self._warning)
+        health = StageHealth(STAGE, report, warning=self._warning, doing=self._doing)
         async with asyncio.TaskGroup() as loops:
             for _ in range(self._settings.max_turns):
                 loop = work(
@@ -119,6 +119,11 @@ class Judge:
         if self._failed >= FAILURES_TOLD:
             return f"the last {self._failed} turns could not be judged: {self._failure}"
         return self._votes.warning()
+
+    def _doing(self) -> str:
+        if self._examiner is not None and self._examiner.examines:
+            return "its own test is under way: turns without a hint of yours wait for it"
+        return WORKING
 
     async def step(self) -> bool:
         """Judge the oldest answered turn; False if none waits.

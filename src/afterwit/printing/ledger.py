@@ -187,10 +187,10 @@ def _learned(entry: Entry, fates: Mapping[int, str]) -> Iterator[Text]:
         end = fates.get(each.version, "which is lost")
         yield Text(f"  learned{again} in version {each.version}, {end}", style="green")
         if (effect := each.effect) is not None:
-            after = "not measured" if effect.after is None else f"{effect.after:.3f}"
-            line = f"    log-prob a token {effect.before:.3f} -> {after}"
+            after = "not measured" if effect.after is None else f"{effect.after:z.3f}"
+            line = f"    log-prob a token {effect.before:z.3f} -> {after}"
             if effect.hinted_before is not None:
-                line += f"; of the teacher with the hint {effect.hinted_before:.3f}"
+                line += f"; of the teacher with the hint {effect.hinted_before:z.3f}"
             yield Text(line, style="green")
 
 
@@ -304,7 +304,7 @@ def _version_row(
         how,
         moment(version.created, year=False),
         f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else "",
-        "" if way is None else f"{way:.0%}",
+        "" if way is None else f"{way:z.0%}",
         standing,
         moment(version.published_at, year=False),
     ]

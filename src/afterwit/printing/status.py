@@ -121,8 +121,11 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     def ago(then: float) -> str:
         return "just now" if found.at - then < AGO_S else f"{duration(found.at - then)} ago"
 
+    def lasts(since: float) -> str:
+        return "just now" if found.at - since < AGO_S else f"for {duration(found.at - since)}"
+
     stages = [
-        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({ago(each.at)})")
+        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({lasts(each.at)})")
         for each in sorted(found.stages, key=lambda each: each.ok)
     ]
     faults = sum(not each.ok for each in found.stages)
@@ -140,7 +143,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
             else f", from {counted(newest.trained, 'turn')}"
         )
         if (way := newest.metrics.get("way_to_teacher")) is not None:
-            last += f"; it went {way:.0%} of the way to the teacher"
+            last += f"; it went {way:z.0%} of the way to the teacher"
         if (moved := newest.metrics.get("plain_kl")) is not None:
             last += f"; plain answers are {moved:.2g} nats a token from the original model"
     yield "last update", last

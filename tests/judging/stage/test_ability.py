@@ -18,6 +18,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.turn import Message
 from afterwit.verdict import Feedback, Flag, Source
 from afterwit.vetting.own_words import demonstration
+from afterwit.worker import Signals
 from tests.fakes.judge import FakeJudge, asks_for_hint, competent
 from tests.judging.stage.house import DOWN, PROMPTS, House
 
@@ -281,6 +282,19 @@ async def test_a_turn_that_a_person_taught_does_not_wait_for_the_examination(hou
     examined_now.set()
     assert await asyncio.wait_for(waits, 30)
     assert (await house.record("voted")).verdict.source is Source.VOTES
+
+
+async def test_the_status_shows_the_examination_for_which_turns_wait(house):
+    house.client.answer = competent
+    found, signals = examined(house), Signals()
+    await house.answered("t1", COMPLAINT)
+    async with found._asking:
+        running = asyncio.create_task(house.judge.run(signals))
+        waits = "its own test is under way: turns without a hint of yours wait for it"
+        await asyncio.wait_for(house.until_status(True, waits), 30)
+    await asyncio.wait_for(house.until_status(True, "working"), 30)
+    signals.stop.set()
+    await running
 
 
 async def test_votes_that_count_whatever_the_examination_finds_count_before_its_end(store):

@@ -278,7 +278,7 @@ def every_command() -> list[list[str]]:
     """The words of each command of ours, without those of other packages."""
     root = command_of(app)
     assert isinstance(root, TyperGroup)
-    commands = list[list[str]]()
+    commands = [["lessons"]]  # a group that is a command, too
     for name, command in root.commands.items():
         if isinstance(command, TyperGroup):
             commands += [[name, each] for each in command.commands if name != "atropos"]

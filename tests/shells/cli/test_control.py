@@ -95,7 +95,7 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen()["learning"] == "on; no update is under way"
     assert seen()["serving"] == "version 1"
     assert seen()["last update"] == "version 1, 2 minutes ago, from 1 turn"
-    assert seen()["judge !"] == "it does not answer (2 minutes ago)"
+    assert seen()["judge !"] == "it does not answer (for 2 minutes)"
     assert next(iter(seen())) == "judge !"
     assert seen(in_update=3)["learning"] == "an update of 3 turns is under way"
     assert seen(learning=False, enabled=False)["learning"] == "off (learner.enabled = false)"

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
 from afterwit.cli.app import app
+from afterwit.printing.ledger import version_table
 from afterwit.printing.progress import BAR
 from afterwit.progress import progress
 from afterwit.promotion.episodes import BadEnd, Episode
@@ -206,3 +207,10 @@ def test_numbers_and_times_of_versions_are_never_cut(taught: Path, columns: int)
     assert all(name in head for name in ("version", "how", "made", "learned from", "to the teacher"))
     assert rows
     assert not any("\u2026" in row for row in rows)
+
+
+def test_an_update_that_went_no_part_of_the_way_shows_no_sign(taught: Path) -> None:
+    with store_of_home(taught) as store:
+        newest = replace(store.versions()[-1], metrics={"way_to_teacher": -0.001})
+    shares = version_table([newest], [], width=80).columns[4]
+    assert list(shares.cells) == ["0%"]
