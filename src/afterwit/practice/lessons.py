@@ -164,6 +164,8 @@ class Answer:
     """In nats, for the whole answer; None: not measured yet."""
     version: int | None
     """The version that learned from it."""
+    oldest_version: int = 0
+    """The oldest version that sampled it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -273,8 +273,7 @@ def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str 
     request = next((_shown(each) for each in reversed(messages) if each.role == "user"), None)
     if shown is None or shown.turn not in texts:
         return request, texts.get(turn), None, None
-    version = store.turn(shown.turn).sampled_turn.sampled.oldest_version
-    return request, texts.get(turn), texts[shown.turn], version
+    return request, texts.get(turn), texts[shown.turn], shown.oldest_version
 
 
 def _shown(message: Message) -> str:

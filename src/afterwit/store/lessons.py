@@ -23,7 +23,8 @@ HELD = "lessons"
 """Held while lessons are added, so that no similar two are added at once."""
 
 TAUGHT = """
-    k.*, t.id AS turn, t.created AS given, t.session, t.scope, t.state, t.reason, v.flags, v.review
+    k.*, t.id AS turn, t.created AS given, t.session, t.scope, t.state, t.reason, t.oldest_version, v.flags,
+    v.review
     FROM taught k JOIN turns t USING (seq) LEFT JOIN verdicts v USING (seq)
     WHERE k.lesson IN ({}) ORDER BY k.seq
 """
