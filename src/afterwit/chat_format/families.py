@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from afterwit.chat_format.arguments import Ahead, Head, head_of, json_ahead, marked_ahead, never_ahead
 from afterwit.chat_format.calls import (
@@ -28,6 +27,7 @@ from afterwit.chat_format.calls import (
     quoted,
     written,
 )
+from afterwit.chat_format.elements import Elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,89 +489,19 @@ GLM = _glm("glm", lines=False)
 Texts are written without quotes or escapes and everything else as JSON; the tool's schema distinguishes them.
 """
 
-_PARAMETER_END = "</parameter>"
-_ELEMENT_NAME = re.compile(r"[^\s<>{}\"]+")
 
-
-class _Elements:
-    """Calls and parameters as elements. `call` and `parameter` are the first tags up to the name, `sign` what
-    follows it; `end` is the last tag of a call."""
-
-    def __init__(self, call: str, parameter: str, sign: str, end: str) -> None:
-        self._call, self._parameter, self._sign, self._end = call, parameter, sign, end
-        followed = rf"(?=\s*(?:{parameter}|{end}|\Z))"
-        self._begin = re.compile(rf"\s*{parameter}([^<>\n]+){sign}")
-        self._line = re.compile(rf"\n[ \t]*{parameter}([^<>\n]+){sign}\n?")
-        self._line_end = re.compile(rf"\n{_PARAMETER_END}{followed}")
-        self._any_end = re.compile(rf"\n?{_PARAMETER_END}{followed}")
-        self.marks = partial(CallMarks, quotes_end=self._in_value, is_whole=self._is_whole)
-        self.ahead = marked_ahead(parameter, self._begun)
-
-    def read(self, text: str, schemas: Schemas) -> list[WrittenCall]:
-        name, named, rest = text.strip().removeprefix(self._call).partition(self._sign)
-        values, after = self._parameters(rest)
-        ends = after is not None and after.strip() in ("", self._end)
-        if not (named and ends and _ELEMENT_NAME.fullmatch(name)):
-            return []
-        schema = schemas.get(name)
-        return written(name, object_of(self._divided(values, properties_of(schema)), schema))
-
-    def _in_value(self, text: str) -> bool:
-        return self._parameters(text.partition(self._sign)[2])[1] is None
-
-    def _is_whole(self, text: str) -> bool:
-        return text.rstrip().endswith(self._end)
-
-    def _begun(self, text: str, schemas: Schemas) -> WrittenCall | None:
-        name, _, rest = text.strip().removeprefix(self._call).partition(self._sign)
-        values, after = self._parameters(rest)
-        held = any(self._parameter in value for _, value in values)
-        if after is None or after.strip() != self._parameter or held:
-            return None
-        return WrittenCall(name, object_of(values, schemas.get(name)).removesuffix("}"))
-
-    def _divided(
-        self, values: Sequence[tuple[str, str]], known: Mapping[str, Any]
-    ) -> Iterator[tuple[str, str]]:
-        """The parameters, one whose end mark is missing divided from the next one of the tool's that it
-        holds."""
-        given = {name for name, _ in values}
-        for name, value in values:
-            place = 0
-            for begun in self._line.finditer(value):
-                if begun[1] in known and begun[1] not in given:
-                    yield name, value[place : begun.start()]
-                    given.add(begun[1])
-                    name, place = begun[1], begun.end()
-            yield name, value[place:]
-
-    def _parameters(self, text: str) -> tuple[list[tuple[str, str]], str | None]:
-        """Names and values, and the text after the last one; None if its value does not end.
-
-        The last end mark may be missing if the end of the call is there.
-        """
-        values: list[tuple[str, str]] = []
-        place = 0
-        while begun := self._begin.match(text, place):
-            line = text.startswith("\n", begun.end())
-            end = (self._line_end if line else self._any_end).search(text, begun.end())
-            if end is None:
-                last = ("\n" if line else "") + self._end
-                value, closed, _ = text[begun.end() :].rstrip().rpartition(last)
-                return [*values, (begun[1], value[line:])], "" if closed else None
-            values.append((begun[1], text[begun.end() + line : end.start()]))
-            place = end.end()
-        return values, text[place:]
+def _marks(elements: Elements, begin: str, end: str) -> CallMarks:
+    return CallMarks(begin=begin, end=end, quotes_end=elements.in_value, is_whole=elements.is_whole)
 
 
 _FUNCTION, _FUNCTION_END, _PARAMETER = "<function=", "</function>", "<parameter="
-_QWEN = _Elements(_FUNCTION, _PARAMETER, ">", _FUNCTION_END)
+_QWEN = Elements(_FUNCTION, _PARAMETER, ">", _FUNCTION_END)
 QWEN_XML = Convention(
     name="qwen_xml",
     taught_by=lambda template: _FUNCTION in template and _PARAMETER in template,
     calls=(  # a model that forgets the first marks writes the second ones alone
-        _QWEN.marks(begin=_HERMES[0], end=_HERMES[1]),
-        _QWEN.marks(begin=_FUNCTION, end=_FUNCTION_END),
+        _marks(_QWEN, *_HERMES),
+        _marks(_QWEN, _FUNCTION, _FUNCTION_END),
     ),
     read=lambda text, schemas: _QWEN.read(text, schemas) or _read_json(text, schemas),
     ahead=_QWEN.ahead,
@@ -590,17 +520,17 @@ SEED = replace(
     name="seed_oss",
     taught_by=lambda template: _SEED in template,
     thoughts=(Thought(begin="<seed:think>", end="</seed:think>", closing="</seed:think>\n"),),
-    calls=(_QWEN.marks(begin=_SEED, end=_SEED_END), *QWEN_XML.calls[1:]),
+    calls=(_marks(_QWEN, _SEED, _SEED_END), *QWEN_XML.calls[1:]),
     opening=(f"{_SEED}\n{_FUNCTION}", ">\n"),
 )
 """Seed-OSS: the same between marks of its own."""
 
 _INVOKE, _INVOKE_END = '<invoke name="', "</invoke>"
-_INVOKED = _Elements(_INVOKE, '<parameter name="', '">', _INVOKE_END)
+_INVOKED = Elements(_INVOKE, '<parameter name="', '">', _INVOKE_END)
 MINIMAX = Convention(
     name="minimax",
     taught_by=lambda template: "<minimax:tool_call>" in template,
-    calls=(_INVOKED.marks(begin=_INVOKE, end=_INVOKE_END),),
+    calls=(_marks(_INVOKED, _INVOKE, _INVOKE_END),),
     wrappers=("<minimax:tool_call>", "</minimax:tool_call>"),
     read=_INVOKED.read,
     ahead=_INVOKED.ahead,

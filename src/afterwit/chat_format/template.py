@@ -345,6 +345,7 @@ def short_id(id: str) -> str:
 _USER: dict[str, Any] = {"role": "user", "content": "Ub"}
 _REPLY: dict[str, Any] = {"role": "assistant", "content": "Ab"}
 _SYSTEM: dict[str, Any] = {"role": "system", "content": "Qa"}
+_OTHER_SYSTEM = {**_SYSTEM, "content": "Qb"}
 _TOOL = {"type": "function", "function": {"name": "Fa", **DEFAULT_FIELDS, "description": "Da"}}
 _BARE_TOOLS = (
     {"type": "function", "function": {"name": "Fa"}},
@@ -376,18 +377,18 @@ def rules_of(render: Render, source: str) -> TemplateRules:
     made = partial(_made, short=short, text=text)
     called = made("c")
     system = takes(_SYSTEM, _USER, shown=("Qa",))
-    other = {**_SYSTEM, "content": "Qb"}
     begins = (
         takes(_REPLY, _USER, shown=("Ab", "Ub"))
         and (not calls or takes(*called[1:], shown=("Kb",)))
         and (not system or (takes(_SYSTEM, tools=[_TOOL], shown=("Qa",)) and takes(_SYSTEM, shown=("Qa",))))
     )
     return TemplateRules(
-        developer="developer" in source and takes({**other, "role": "developer"}, _USER, shown=("Qb",)),
+        developer="developer" in source
+        and takes({**_OTHER_SYSTEM, "role": "developer"}, _USER, shown=("Qb",)),
         system=system,
-        systems=takes(_SYSTEM, other, _USER, shown=("Qa", "Qb")),
-        late_system=takes(_USER, _REPLY, other, _USER, shown=("Qb",))
-        and (not system or takes(_SYSTEM, _USER, _REPLY, other, _USER, shown=("Qa", "Qb"))),
+        systems=takes(_SYSTEM, _OTHER_SYSTEM, _USER, shown=("Qa", "Qb")),
+        late_system=takes(_USER, _REPLY, _OTHER_SYSTEM, _USER, shown=("Qb",))
+        and (not system or takes(_SYSTEM, _USER, _REPLY, _OTHER_SYSTEM, _USER, shown=("Qa", "Qb"))),
         repeats=takes(_USER, _USER, _REPLY, _REPLY, _USER),
         user_after_tool=not calls or takes(*called, _USER, shown=("Kb",)),
         empty_replies=takes(_USER, {**_REPLY, "content": ""}, _USER),

@@ -55,6 +55,13 @@ from afterwit.dialects.fields import (
     wrong_type,
     wrong_value,
 )
+from afterwit.dialects.grouped_tools import (
+    NAMESPACE,
+    joined_name,
+    names_in_groups,
+    ungrouped,
+    with_added_tools,
+)
 from afterwit.dialects.request import (
     Field,
     ModelRequest,
@@ -126,12 +133,6 @@ ABSENT = {"description": None, "parameters": None, "strict": None}
 OTHER_CALL, OTHER_OUTPUT = "_call", "_output"
 """The ends of the types of items for tools that OpenAI defines or runs, such as `local_shell_call`."""
 
-TOOL_ITEMS = ("additional_tools", "tool_search_output")
-"""Items that add tools to those of the request."""
-
-NAMESPACE, NO_NAMESPACE, JOINT = "namespace", "functions", "__"
-"""Codex groups the tools of each MCP server. A template has no groups: its tools are `namespace__name`."""
-
 NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label", "result"})
 """Fields of such a call that are not arguments. A `result` is a picture."""
 
@@ -159,7 +160,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
 
     Raises RequestError 400 for a malformed field, and 404 for a response or an item that is not in `earlier`.
     """
-    data = _with_added_tools(as_object(body, "the body"))
+    data = with_added_tools(as_object(body, "the body"))
     for name, message in NOT_SERVED.items():
         if data.get(name):
             raise RequestError(400, "unsupported_parameter", message, param=name)
@@ -167,7 +168,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         message = "previous_response_id: there is no such response."
         raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
     instructions = text(data, "instructions")
-    known, unserved = parse_tools(list(_ungrouped(_tools(data))), limits.max_tools, chat.as_function)
+    known, unserved = parse_tools(list(ungrouped(data)), limits.max_tools, chat.as_function)
     tool_choice, required_tool, tools = chat.parse_tool_choice(data.get("tool_choice"), known)
     included, reasoning = data.get("include"), as_object(data.get("reasoning") or {}, "reasoning")
     echoed = dict(DEFAULTS)
@@ -199,39 +200,6 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         echoed=echoed,
         unserved_tool=unserved,
     )
-
-
-def _with_added_tools(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The request with the tools that items add to its own, as Codex sends all of them to some models."""
-    items = data.get("input")
-    added = [
-        tool
-        for item in (items if isinstance(items, list) else ())
-        if isinstance(item, Mapping) and item.get("type") in TOOL_ITEMS
-        for tool in as_list(item.get("tools"), "input.tools")
-    ]
-    return {**data, "tools": [*_tools(data), *added]} if added else data
-
-
-def _tools(data: Mapping[str, Any]) -> list[Any]:
-    return [] if data.get("tools") is None else as_list(data["tools"], "tools")
-
-
-def _ungrouped(tools: Sequence[Any]) -> Iterator[Any]:
-    """The tools, with those of each namespace in its place."""
-    for index, tool in enumerate(tools):
-        if isinstance(tool, Mapping) and tool.get("type") == NAMESPACE:
-            group = Item(tool, f"tools[{index}]")
-            for one in as_items(as_list(group.get("tools"), group.at("tools")), group.at("tools")):
-                yield {**one.data, "name": _joined_name(group.text("name"), one.text("name"))}
-        else:
-            yield tool
-
-
-def _joined_name(namespace: str | None, name: str) -> str:
-    if namespace is None or namespace == NO_NAMESPACE:
-        return name
-    return f"{namespace.removesuffix(JOINT)}{JOINT}{name}"
 
 
 def _messages(
@@ -303,7 +271,7 @@ def _item_parts(item: Item) -> Iterator[Message]:
             custom = kind == "custom_tool_call"
             arguments = chat.custom_arguments(item) if custom else as_arguments(item, "arguments")
             id = with_prefix(STORED_PREFIX, item.text("call_id"))
-            name = _joined_name(item.optional(NAMESPACE), item.text("name"))
+            name = joined_name(item.optional(NAMESPACE), item.text("name"))
             yield Message(role="assistant", tool_calls=(ToolCall(id=id, name=name, arguments=arguments),))
         case "function_call_output" | "custom_tool_call_output":
             content = chat.text_of(item, "output", result=True) or ""
@@ -462,13 +430,7 @@ class ResponseEncoder(BlockEncoder):
         super().__init__(stream=stream, heartbeat=COMMENT)
         self._turn, self._created, self._model, self._echoed = turn, created, model, echoed
         self._number = 0
-        self._grouped = {
-            _joined_name(group["name"], tool["name"]): {"name": tool["name"], NAMESPACE: group["name"]}
-            for group in echoed.get("tools", ())
-            if group.get("type") == NAMESPACE
-            for tool in group["tools"]
-        }
-        """The names of tools of a namespace as the client knows them."""
+        self._grouped = names_in_groups(echoed.get("tools") or ())
         self._counted: Counter[str] = Counter()
         self._item: JsonObject = {}
         """The open item as it began."""
