@@ -9,12 +9,12 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple, Unpack
 
 import torch
 from safetensors import SafetensorError
@@ -78,6 +78,7 @@ An end id is added if the response has none. Scripted ids are not flagged as for
 """
 Events = asyncio.Queue[Step | Exception]
 Done = TypeVar("Done")
+Given = TypeVarTuple("Given")
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +146,7 @@ class EmbeddedEngine:
         self._open = True
         self._scoring = asyncio.Lock()
         self._worker = Worker((*self.runners.values(), self._own))
+        self._loader = ThreadPoolExecutor(1, "afterwit-load")
         self._worker.start()
 
     @classmethod
@@ -237,16 +239,16 @@ class EmbeddedEngine:
         self._check_open()
         self._staged = None
         if adapter == SHARED:
-            module = await asyncio.to_thread(self._load, folder)
+            module = await self._in_loader(self._load, folder)
             self._staged = Staged(version, adapter, folder, module)
         else:
-            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
+            factors = await self._in_loader(self._load_own, folder, self._rows)
             self._staged = Staged(version, adapter, folder, self._rows.module, factors)
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         staged = self._what_is_staged()
         try:
-            return await asyncio.to_thread(probed, staged, self._base, self._rows, tuple(ids), times)
+            return await self._in_loader(probed, staged, self._base, self._rows, tuple(ids), times)
         except Exception as error:  # a model is foreign code and may raise anything
             raise EngineError(f"The staged weights cannot be probed: {error}") from error
 
@@ -256,7 +258,7 @@ class EmbeddedEngine:
         runner = self.runners[Weights.LIVE] if adapter == SHARED else self._own
         await self._worker.call(partial(runner.swap, version, module, adapter, factors))
         self._staged = None
-        await asyncio.to_thread(return_freed)
+        await self._in_loader(return_freed)
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
@@ -264,7 +266,8 @@ class EmbeddedEngine:
 
     async def discard(self) -> None:
         self._staged = None
-        await asyncio.to_thread(return_freed)
+        if self._open:
+            await self._in_loader(return_freed)
 
     async def close(self) -> None:
         if not self._open:
@@ -273,6 +276,7 @@ class EmbeddedEngine:
         self._staged = None
         await self._worker.call(partial(self._worker.end, EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
+        await asyncio.to_thread(self._loader.shutdown)
         if self.grammars is not None:
             self.grammars.close()
 
@@ -304,6 +308,11 @@ class EmbeddedEngine:
         )
         own = request.weights is Weights.LIVE and request.adapter != SHARED
         return self._own if own else self.runners[request.weights], sequence, events
+
+    async def _in_loader(self, work: Callable[[Unpack[Given]], Done], *given: *Given) -> Done:
+        """Run `work` in the one thread that loads weights. A thread holds its work's arguments and result
+        for a moment after it is done; memory returned by the same thread is not held so."""
+        return await asyncio.get_running_loop().run_in_executor(self._loader, work, *given)
 
     def _what_is_staged(self) -> Staged:
         if self._staged is None:
