@@ -129,8 +129,7 @@ class Learn:
 
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
-        self._catch_up()
-        if self._fall_back() or self.forget(stop):
+        if self._settled(stop):
             return True
         self._pause = self._claims.paused()
         if self._pause is not None:
@@ -145,6 +144,26 @@ class Learn:
             self._pass_on(records, self._claims.progress([], stop, self._watch))
             return True
         return False
+
+    def _settled(self, stop: Callable[[], bool]) -> bool:
+        """Follow the folder, then fall back or forget if that is due; whether it was."""
+        self._catch_up()
+        return self._fall_back() or bool(self.forget(stop))
+
+    def settle(self, stop: Callable[[], bool] = lambda: False) -> Pause | None:
+        """Do all that comes before an update on a batch from elsewhere; the pause that forbids it, or None.
+
+        Raises Stopped if `stop` returns True meanwhile.
+        """
+        while self._settled(stop):
+            pass
+        self._trainer.turn_to(SHARED)
+        return self._claims.paused()
+
+    def commit(self, version: Version) -> None:
+        """Commit a version that was trained on a batch from elsewhere, and delete weights too old to keep."""
+        self._claims.commit(version, keep=self._gate_of(version.adapter).keep())
+        self._watch(Phase.COMMITTED)
 
     def _learn(self, records: Sequence[Record], progress: Progress) -> None:
         """Train on the claimed turns. Every turn ends trained, skipped or given back.

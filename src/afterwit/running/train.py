@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -63,8 +63,9 @@ class BatchSource(Protocol):
     ) -> None:
         """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop.
 
-        `report` takes the stage's health and a sentence; call `committed` with each version that is on disk.
-        `paused` returns the reason to fetch no batch now, or None.
+        `report` takes the stage's health and a sentence; call `committed` with each version that is on disk,
+        which deletes weights too old to keep. Call `paused` before each batch: it does what comes first, such
+        as an order to forget, and returns the reason to fetch none now, or None.
         """
 
 
@@ -122,23 +123,26 @@ def _on_batches(
     stop: threading.Event,
 ) -> None:
     """Train on the batches of an installed source, and commit each version to the store."""
-    trainer.begin(now=time.time())
-    store.reconcile(trainer.versions.of(None).all(), now=time.time())
+    from afterwit.learning.claims import Stopped
 
-    def commit(version: Version) -> None:
-        store.commit_version(version, now=time.time())
-        committed(store)
+    stage = build.learn_stage(settings, store, trainer, committed)
+    stage.begin()
 
-    BATCHES.loaded(source).run(
-        settings,
-        trainer,
-        steps=steps,
-        stop=stop.is_set,
-        rest=stop.wait,
-        report=LearnHealth(store, time.time).report,
-        committed=commit,
-        paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
-    )
+    def paused() -> str | None:
+        pause = stage.settle(stop.is_set)
+        return None if pause is None else on_person(pause)
+
+    with suppress(Stopped):
+        BATCHES.loaded(source).run(
+            settings,
+            trainer,
+            steps=steps,
+            stop=stop.is_set,
+            rest=stop.wait,
+            report=LearnHealth(store, time.time).report,
+            committed=stage.commit,
+            paused=paused,
+        )
 
 
 def _rank(work: Callable[[], None]) -> None:

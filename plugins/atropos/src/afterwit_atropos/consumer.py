@@ -214,7 +214,6 @@ class Consumer:
         )
         self._failures = 0
         self._committed(version)
-        self._trainer.versions.prune(self._trainer.settings.keep_versions)
         loss = version.metrics["loss"]
         self._report(not found.refused, f"wrote version {version.number}, loss {loss:.4g}: {counts}")
         return True

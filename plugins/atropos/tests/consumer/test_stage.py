@@ -34,7 +34,6 @@ SETTINGS = LearnerSettings(
     min_batch=4,
     max_tokens=64,
     threads=1,
-    keep_versions=2,
     packing="off",  # a model is tried for it at each start
     measure_effects=False,
 )
@@ -236,12 +235,6 @@ def test_a_new_consumer_goes_on_from_the_newest_version_with_its_optimiser(
         probes.append(version.probe.logprobs)
     assert probes[0] == probes[1]
     assert fake.registrations[-1]["starting_step"] == 1
-
-
-def test_only_the_newest_weights_are_kept(fake: FakeAtropos, bench: Bench) -> None:
-    fake.batches = [groups(at) for at in range(3)]
-    bench.run(3)
-    assert [number for number in (1, 2, 3) if bench.versions.has_weights(number)] == [2, 3]
 
 
 def test_a_rollback_in_between_gets_the_batch_to_the_version_after_it(
