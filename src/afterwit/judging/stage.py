@@ -18,7 +18,7 @@ from afterwit.judging.exam import ABLE, Ability
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import JudgePrompts, paid, view_of
 from afterwit.judging.settings import JudgeSettings
-from afterwit.judging.unvoted import own_words, unvoted, with_own_words
+from afterwit.judging.unvoted import is_asked_again, own_words, unvoted, with_own_words
 from afterwit.judging.verdicts import HintTrial, JudgeClient, Verdicts, case
 from afterwit.judging.voting import CUT, Verify, VoteRules
 from afterwit.lifecycle import Reason
@@ -213,7 +213,7 @@ class Judge:
         ability, words = self._ability, own_words(next_state)
         if not ability.votes:
             judged = await asyncio.to_thread(case, turn, next_state)
-            reading = UNREAD if self._examiner is None else await self._read(words, next_state)
+            reading = UNREAD if self._examiner is None else await self._read(words, turn, next_state)
             verdict = await asyncio.to_thread(unvoted, judged, next_state, reading)
             return paid(verdict, judged, self._rules)
         is_doubtful = self._settings.verify == "auto" and self._votes.doubtful
@@ -228,9 +228,11 @@ class Judge:
             return await asyncio.to_thread(with_own_words, verdict, words, reading, view)
         return verdict
 
-    async def _read(self, words: str, next_state: NextState) -> Reading:
+    async def _read(self, words: str, turn: RecordedTurn, next_state: NextState) -> Reading:
         """The reading of a person's words; without any, that of what a tool returned last."""
         assert self._examiner is not None
+        if is_asked_again(words, turn.conversation):
+            return Reading(value=0, hint=False, words="a request in the form of the first one")
         if words:
             return await self._examiner.read(words)
         results = [each.content or "" for each in next_state.messages if each.role == "tool"]

@@ -16,14 +16,17 @@ from dataclasses import replace
 
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, JudgeView, reactions
-from afterwit.turn import Message, plain_id
+from afterwit.turn import Conversation, Message, plain_id
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 from afterwit.vetting.own_words import teachable
 
 MOST_CHARS = 1000
 """Longer replies are material for the next answer more than words about the last one."""
+SAME_FORM = 0.6
+"""Share of common words from which on two requests are of one form."""
 OPENING = 200
 """Characters at the beginning of a result that are searched for a failure."""
+_WORD = re.compile(r"\w+")
 _LETTERS = re.compile(r"[^\W\d_]")
 _FAILED = re.compile(
     r"[\W_]*(?:(?:[\w.]+ ){0,3}\w*(?:error|exception)(?: -?\d+)?\s*(?:[:>\])]|\n|\Z)"
@@ -55,6 +58,21 @@ def own_words(next_state: NextState) -> str:
         said.append(next_state.feedback.text)
     words = "\n".join(said).strip()
     return words if _LETTERS.search(words) else ""
+
+
+def is_asked_again(words: str, conversation: Conversation) -> bool:
+    """Whether the words are a request in the form of the conversation's first one, about something else.
+
+    They share most of their words, and each has words of its own. What repeats all words of the first one may
+    complain that it was not followed.
+    """
+    said = (each.content or "" for each in reactions(conversation.messages) if each.role == "user")
+    first, now = _words(next(iter(said), "")[:MOST_CHARS]), _words(words[:MOST_CHARS])
+    return bool(first - now and now - first) and len(first & now) >= SAME_FORM * max(len(first), len(now))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))
 
 
 def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict:

@@ -15,7 +15,7 @@ from afterwit.judging.exam import SAMPLED
 from afterwit.judging.polarity import REPLIES, RESULTS, LogProbs, Subject
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
-from afterwit.turn import Message
+from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback, Flag, Source
 from afterwit.vetting.own_words import demonstration
 from afterwit.worker import Signals
@@ -98,6 +98,28 @@ async def test_a_complaint_teaches_in_the_persons_own_words(mute):
     assert record.verdict.own_words
     assert (record.rl, record.opd) == (True, True)
     assert len(mute.client.asked) == 3, "a judge that cannot judge is not asked about turns"
+
+
+@pytest.mark.parametrize(
+    ("reply", "hints"),
+    [
+        ("What is wrong with the sentence 'They is late'?", 0),
+        ("Again: what is wrong with the sentence 'He go home'?", 1),
+        ("What you say is wrong.", 1),
+    ],
+)
+async def test_a_request_in_the_form_of_the_first_one_is_no_complaint(mute, reply, hints):
+    examined(mute, Read())
+    said = ("Be brief.", "What is wrong with the sentence 'He go home'?", "It must be 'goes'.")
+    messages = tuple(
+        Message(role=role, content=text)
+        for role, text in zip(("system", "user", "assistant"), said, strict=True)
+    )
+    conversation = Conversation(messages=(*messages, Message(role="user", content="Thanks")))
+    await mute.answered("t1", (Message(role="user", content=reply),), conversation=conversation)
+    await mute.judge.step()
+    verdict = (await mute.record("t1")).verdict
+    assert (len(verdict.hints), verdict.reward) == (hints, -hints)
 
 
 async def test_thanks_are_no_hint(mute):
