@@ -15,7 +15,7 @@ from afterwit.running.serve import Runtime
 from tests.fakes.models import tiny_qwen3
 
 GATEWAY = ("gateway",)
-ELSEWHERE = {"kind": "vllm", "url": "http://127.0.0.1:9", "start_s": 0.1}
+ELSEWHERE = {"kind": "vllm", "url": "http://127.0.0.1:9", "patience_s": 0.1}
 JUDGE = {"url": "http://127.0.0.1:9", "model": "m", "api_key_env": "NO_SUCH"}
 
 
