@@ -78,14 +78,6 @@ class NextState:
         if not self.messages and self.feedback is None:
             raise ValueError("a next state needs a message or feedback")
 
-    @property
-    def words(self) -> str:
-        """What the person wrote; if nothing, what the tools returned."""
-        said = [each.content for each in self.messages if each.role == "user"]
-        found = said or [each.content for each in self.messages]
-        given = [] if self.feedback is None else [self.feedback.words]
-        return "\n".join(filter(None, [*found, *given]))
-
 
 class Question(StrEnum):
     """The judge's two questions, one that checks the judge, and one that needs none."""

@@ -309,7 +309,6 @@ def test_of_hints_that_differ_the_one_to_practise_is_the_best_supported() -> Non
         for hint in ("Read it first.", "Give the relative path.", "give the relative path")
     ]
     hints = tuple(sorted((vote.hint or "" for vote in votes), key=len))
-    followed = "A path with /work in it is not ok."
-    assert best_supported(hints, votes, "Read it first!") == "give the relative path"
-    assert best_supported(hints[:2], votes[:2], followed) == "give the relative path"
-    assert best_supported(hints[:2], (), "") == "Read it first."
+    assert best_supported(hints, votes) == "give the relative path"
+    assert best_supported(hints[:2], votes[:2]) == "Read it first."
+    assert best_supported(hints, ()) == "Read it first."

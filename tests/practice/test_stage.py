@@ -40,14 +40,12 @@ def asks(words: str) -> Conversation:
     return Conversation(messages=(Message(role="user", content=words),))
 
 
-def correct(
-    store: Store, id: str, *hints: str, now: float = NOW, flags: Any = (), followed: Any = NO, **more: Any
-) -> None:
+def correct(store: Store, id: str, *hints: str, now: float = NOW, flags: Any = (), **more: Any) -> None:
     """A turn whose verdict has these hints, and the lesson that follows from it."""
     hints = hints or (SHORT,)
     known = {"session": id, "conversation": asks(f"Explain {id} to me.")}
     add(store, id, now=now, **known | more)
-    store.answer(id, followed, answered_by=None, now=now)
+    store.answer(id, NO, answered_by=None, now=now)
     store.claim("judge", owner="judge", limit=1, lease_s=60.0, now=now)
     votes = tuple(Vote(question=Question.HINT, words=each, value=1, hint=each) for each in hints)
     verdict = Verdict(reward=-1, source=Source.VOTES, hints=hints, votes=votes)
@@ -85,11 +83,8 @@ def test_a_general_lesson_is_spread_over_recorded_prompts_and_fills_the_next_upd
     assert asked(store) == ["moon", "snow", "rain"]
 
 
-def test_of_the_hints_of_one_turn_that_which_is_nearest_to_the_persons_words_is_practised(
-    store: Store,
-) -> None:
-    followed = (Message(role="user", content="A path with /work in it is not ok."),)
-    correct(store, "tea", "Read it first.", "Give the relative path.", followed=followed)
+def test_of_the_hints_of_one_turn_the_one_that_most_votes_support_is_practised(store: Store) -> None:
+    correct(store, "tea", "Read it first.", "Give the relative path.", "give the relative path")
     (lesson,) = store.lessons()
     assert lesson.words == "Give the relative path."
 

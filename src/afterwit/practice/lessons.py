@@ -378,17 +378,13 @@ def replaced(given: Iterable[Given]) -> dict[int, int]:
     return found
 
 
-def best_supported(hints: Sequence[str], votes: Iterable[Vote], followed: str) -> str:
+def best_supported(hints: Sequence[str], votes: Iterable[Vote]) -> str:
     """Of a turn's hints, which may contradict each other, the one to practise.
 
-    It is the hint for which most votes ask, similar ones counted together; of equals the one that shares most
-    words with what `followed`; of these the first.
+    It is the hint for which most votes ask, similar ones counted together; of equals the first.
     """
-    asked, words = [vote.hint for vote in votes if vote.hint is not None], _content(followed)
-    return max(
-        hints,
-        key=lambda hint: (sum(alike(hint, each) for each in asked), len(_content(hint) & words)),
-    )
+    asked = [vote.hint for vote in votes if vote.hint is not None]
+    return max(hints, key=lambda hint: sum(alike(hint, each) for each in asked))
 
 
 def names_a_case(words: str, request: str, requests: Sequence[str], *, tools: str = "") -> bool:

@@ -334,8 +334,7 @@ def with_lessons(watch: AfterVerdict, rule: ReviewRule) -> AfterVerdict:
         elsewhere = record.reason is Reason.NOT_SAMPLED_HERE and record.turn.teaches
         of_tools = Flag.TOOL_WORDS in record.flags and not rule.tool_hints
         if (waits or elsewhere) and not of_tools and verdict is not None and verdict.hints:
-            followed = "" if record.next_state is None else record.next_state.words
-            store.teach(record.turn, best_supported(verdict.hints, verdict.votes, followed), now=now)
+            store.teach(record.turn, best_supported(verdict.hints, verdict.votes), now=now)
         else:
             store.untaught(turn)
 
