@@ -25,6 +25,7 @@ def url() -> str:
     return server().url(server().empty_schema())
 
 
+@pytest.mark.slow  # the same loop as without a database, whose store is tested by itself
 async def test_what_was_learned_from_a_turn_in_a_database_is_served(
     settings: Callable[..., Settings], model: Path, tmp_path: Path, url: str
 ) -> None:

@@ -30,6 +30,7 @@ async def says(runtime: Runtime) -> str | None:
     return answer.system_fingerprint
 
 
+@pytest.mark.slow  # two whole servers; what they share is tested by itself
 async def test_a_machine_with_an_empty_disk_serves_what_another_learned(
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
