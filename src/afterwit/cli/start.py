@@ -53,6 +53,7 @@ def init(
     from afterwit.doctor.report import report
     from afterwit.gateway.auth import is_loopback
     from afterwit.home.home import CONFIG, write_config
+    from afterwit.home.model import model_folder
 
     folder = home_of(home)
     if (path := folder / CONFIG).exists():  # a person's file is never changed
@@ -71,7 +72,8 @@ def init(
     model = str(there.resolve()) if there.exists() else model
     engine, host = None if engine == "embedded" else engine, None if host == LOOPBACK else host
     settings = _flags(model, engine, engine_url, host, record_only=record_only)
-    load(home=folder, direct=settings)  # refused before anything is written
+    end_at_signals()
+    model_folder(load(home=folder, direct=settings).model, folder)  # refused before anything is written
     written = write_config(folder, {name: value for name, value in settings.items() if value is not None})
     print(f"wrote {written}")
     if key is not None:

@@ -66,14 +66,21 @@ def test_an_answer_that_no_setting_takes_writes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_model_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
+    done = run.invoke(app, ["init", "/nowhere/model", "--home", str(tmp_path)])
+    assert "there is no model at /nowhere/model" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
 def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
-    assert "there is no model at /nowhere/model" in str(
-        run.invoke(app, ["init", "/nowhere/model", "--home", str(tmp_path)]).exception
-    )
-    assert (tmp_path / "config.toml").read_text() == 'model = "/nowhere/model"\n'
-    there = tmp_path / "there"
+    model, plain, there = (tmp_path / name for name in ("model", "plain", "there"))
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):  # a folder that `doctor` soon finds at fault
+        (model / name).touch()
+    run.invoke(app, ["init", str(model), "--home", str(plain)])
+    assert (plain / "config.toml").read_text() == f'model = "{model}"\n'
     flags = ["--engine", "sglang", "--engine-url", "http://gpu:30000", "--host", "0.0.0.0", "--key", "k"]
-    run.invoke(app, ["init", "/nowhere/model", *flags, "--record-only", "--home", str(there)])
+    run.invoke(app, ["init", str(model), *flags, "--record-only", "--home", str(there)])
     assert (there / "config.toml").stat().st_mode & 0o077 == 0
     read = load(home=there)
     assert (read.serve.host, read.engine.kind, read.learner.enabled) == ("0.0.0.0", "sglang", False)
