@@ -306,8 +306,10 @@ def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
         if kinds := [name for name in has if path[-1] in has[name]]:
             return f"{name}{where} is a setting of other engines: set engine.kind to {' or '.join(kinds)}"
         return f"unknown setting {name}{where}{_nearest(path)}"
+    message = message.replace("unable to interpret input", "true or false")
     message = message.replace("a valid tuple", 'a list, for example ["one", "two"]')
-    near = difflib.get_close_matches(_cut(str(value)), re.findall("'([^']*)'", str(choices)), n=1)
+    among = re.findall("'([^']*)'", str(choices)) or message.partition("must be one of ")[2].split(", ")
+    near = difflib.get_close_matches(_cut(str(value)), among, n=1)
     message += f"; did you mean {near[0]}?" if near else ""
     return f"{name} = {_cut(repr(value))}{where}: {message}" if name else message
 

@@ -61,6 +61,8 @@ def test_a_section_that_is_written_as_a_setting_is_told_so(home: Path, line: str
         ("judge.votes=many", "judge.votes = 'many' on the command line"),
         ("objective.subset=studnet", "objective.subset = 'studnet' on the command line"),
         ("learner.batch=0", "learner.batch = '0' on the command line: batch is 0, but must be at least 1"),
+        ("objective.objective=hybird", "did you mean hybrid?"),
+        ("learner.enabled=yess", "should be a valid boolean, true or false"),
         ("judge.votes", "write it as section.name=value"),
         ("JUDGE.VOTES=5", "did you mean judge?"),
         ("judge.VOTES=5", "did you mean judge.votes?"),
