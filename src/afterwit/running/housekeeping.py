@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from afterwit.promotion.watch import WatchOver
 from afterwit.store import AsyncStore
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
+log = logging.getLogger(__name__)
 STAGE = "housekeeping"
 EVERY_S = 60.0
 LOW_DISK_BYTES = 2**30
@@ -30,11 +32,12 @@ async def keep_house(
     now: Callable[[], float] = time.time,
 ) -> None:
     """Step until a stop signal. A step reports its own health; the loop reports only its exceptions."""
-    limits, watch = settings.store, WatchOver(settings.promotion)
+    limits, watch, logged = settings.store, WatchOver(settings.promotion), ""
     max_age_s, max_bytes = limits.keep_days * 86400, int(limits.keep_gb * 1e9)
 
     async def step() -> bool:
         """Expire, prune, measure the disk. Always False: nothing is left to do at once."""
+        nonlocal logged
         at = now()
         oldest = at - limits.next_state_hours * 3600
         await store.call(lambda store: watch.sweep(store, now=at))
@@ -51,6 +54,9 @@ async def keep_house(
         elif size > max_bytes:
             fault = ": waiting turns alone exceed store.keep_gb; raise it, or see why they wait"
         room = f"the store holds {size / 2**20:.1f} MiB, the disk has {free / 2**30:.1f} GiB free"
+        if fault not in ("", logged):
+            log.warning("%s: %s%s", STAGE, room, fault)
+        logged = fault
         await report(not fault, room + fault)
         return False
 

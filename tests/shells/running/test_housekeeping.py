@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from afterwit.config import load
 from afterwit.running.housekeeping import keep_house
 from afterwit.store import AsyncStore
@@ -14,7 +16,9 @@ from tests.fakes.models import tiny_qwen3
 from tests.fakes.renderers import renderer_of
 
 
-async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(tmp_path: Path) -> None:
+async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = tiny_qwen3(tmp_path / "model")
     waiting = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
     store_judged(waiting, [a_sample(renderer_of(model))])
@@ -30,3 +34,4 @@ async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(tmp_
     ((ok, message),) = said
     assert not ok
     assert "waiting turns alone exceed store.keep_gb" in message or "too little for new versions" in message
+    assert message in caplog.text  # whoever started `serve` reads it there
