@@ -172,6 +172,7 @@ class Learn:
         """
         gate = self._gate_of(self._choice.adapter)
         self._trainer.turn_to(self._choice.adapter)
+        self._health.waits(f"trains on {counted(len(records), 'turn')}", what=Phase.CLAIMED)
         try:
             new, refused = self._trainer.build(self._claims.samples(records))
             self._claims.refuse(refused)
@@ -190,6 +191,7 @@ class Learn:
             self._health.report(False, str(error))
         except Stopped:
             self._claims.give_back(records)
+            self._health.waits("stopped in an update: its turns wait", what=Stopped)
             raise
         except LOST:
             raise

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.learning.passes import Phase
 from afterwit.learning.schedule import NOTHING, next_update
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
@@ -60,6 +61,21 @@ def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
         *[f"version 0; {condition.format(minutes)}" for minutes in (10, 8)],
     ]
     assert caplog.text.count("1 of 4 turns wait") == 1
+
+
+def test_the_status_names_the_update_that_is_under_way(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    fill(place, samples(*range(4)))
+    seen = list[str]()
+    with place.store() as store:
+
+        def watch(phase: Phase) -> None:
+            if phase is Phase.WRITTEN:
+                seen.append(status(store).message)
+
+        place.learn(store, watch=watch).run(lambda: False, follow=False)
+    assert seen == ["trains on 4 turns"]
 
 
 def test_a_learner_that_cannot_keep_up_says_by_how_much_and_learns_the_newest(
