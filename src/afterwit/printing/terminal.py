@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 WIDE = 100
 """Columns from which reasons are listed at length."""
 
-SOON_S = 2.0
-"""Seconds of waiting after which a line is printed where there is no terminal."""
+SOON_S, AGAIN_S = 2.0, 30.0
+"""Seconds of waiting after which a line is printed where there is no terminal, and between two lines of one
+step whose parts are counted."""
 
 _CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 _DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -77,32 +78,42 @@ class Working:
         """On a console that is no terminal, print a step as a line once it has lasted `soon_s` seconds."""
         self._console, self._soon_s, self._now = console, soon_s, now
         self._words, self._done, self._of, self._began, self._before = "", 0, 0, now(), 0
+        self._printed = self._began
         self._later = threading.Timer(soon_s, bool)
 
     def step(self, words: str, done: int = 0, of: int = 0) -> None:
         """The step that begins; of one whose parts are counted, also how many of how many are done."""
         if words != self._words:
-            self._began, self._before = self._now(), done
+            self._began = self._printed = self._now()
+            self._before = done
             self.end()
             if self._console is not None and not self._console.is_terminal:
                 self._later = threading.Timer(self._soon_s, self._console.print, (f"... {words}",))
                 self._later.daemon = True
                 self._later.start()
         self._words, self._done, self._of = words, done, of
+        if self._console is None or self._console.is_terminal:
+            return
+        if self._now() - self._printed >= AGAIN_S:
+            self._printed = self._now()
+            self._console.print(f"... {self._line()}")
 
     def end(self) -> None:
         """The step has ended."""
         self._later.cancel()
 
     def __rich__(self) -> RenderableType:
+        text = Text(self._line())
+        return text if self.under is None else Group(text, self.under)
+
+    def _line(self) -> str:
         seconds = self._now() - self._began
         of = f" of {self._of}" if self._of else ""
-        counted = f", {self._done}{of}" if self._done or of else ""
+        parts = f", {self._done}{of}" if self._done or of else ""
         here = self._done - self._before
         left_s = seconds / here * (self._of - self._done) if here > 0 else 0
         left = f", about {left_s:.0f} s left" if left_s > 0 else ""
-        text = Text(f"{self._words}{counted} ({seconds:.0f} s{left})")
-        return text if self.under is None else Group(text, self.under)
+        return f"{self._words}{parts} ({seconds:.0f} s{left})"
 
 
 @contextmanager

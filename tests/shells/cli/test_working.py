@@ -53,6 +53,16 @@ def test_without_a_terminal_a_step_that_lasts_is_one_line_and_a_short_one_is_non
     assert shown.getvalue() == "... copying versions\n"
 
 
+def test_without_a_terminal_a_long_step_shows_every_half_minute_how_far_it_is() -> None:
+    shown, now = io.StringIO(), 0.0
+    line = Working(Console(file=shown), now=lambda: now)
+    for done in range(6):
+        line.step("reading replies", done, 6)
+        now += 12.0
+    line.end()
+    assert shown.getvalue() == "... reading replies, 3 of 6 (36 s, about 36 s left)\n"
+
+
 def test_a_terminal_is_as_clean_afterwards_as_before() -> None:
     shown = io.StringIO()
     with working("loading the model", Console(force_terminal=True, width=80, file=shown)):
