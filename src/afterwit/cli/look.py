@@ -7,9 +7,22 @@ from typing import Annotated
 
 import typer
 
-from afterwit.cli.options import Adapter, Config, Home, Json, LearnedIn, choice, end_at_signals, store_of
+from afterwit.cli.options import (
+    Adapter,
+    Config,
+    Home,
+    Json,
+    LearnedIn,
+    Limit,
+    OfSession,
+    choice,
+    end_at_signals,
+    store_of,
+)
 
 ALL = "all"
+LISTED = 20
+"""Entries of a list, unless `--limit` asks for others."""
 
 
 def status(json_: Json = False, home: Home = None) -> None:
@@ -28,11 +41,11 @@ def turns(
     ] = "main",
     state: Annotated[str | None, typer.Option(help="OPEN, ANSWERED, JUDGED, TRAINED or SKIPPED.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
+    session: OfSession = None,
     version: LearnedIn = None,
     limit: Annotated[
         int, typer.Option(min=0, help="Number of turns, newest first; 0: all, oldest first.")
-    ] = 20,
+    ] = LISTED,
     json_: Json = False,
     home: Home = None,
 ) -> None:
@@ -145,7 +158,7 @@ def progress(
     print_progress(home, json=json_, png=png)
 
 
-def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) -> None:
+def versions(adapter: Adapter = None, limit: Limit = LISTED, json_: Json = False, home: Home = None) -> None:
     """List the versions with their parents and turns; * marks the served one.
 
     Below them the newest updates that were held back, and alarms that took versions back.
@@ -154,4 +167,4 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
     """
     from afterwit.printing.ledger import print_versions
 
-    print_versions(home, adapter=adapter, json=json_)
+    print_versions(home, adapter=adapter, limit=limit, json=json_)

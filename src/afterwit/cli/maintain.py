@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -14,7 +15,19 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from afterwit.cli.help import Command, Group
-from afterwit.cli.options import Config, Home, Json, LearnedIn, Set, choice, loaded, named, private, store_of
+from afterwit.cli.options import (
+    Config,
+    Home,
+    Json,
+    LearnedIn,
+    OfSession,
+    Set,
+    choice,
+    loaded,
+    named,
+    private,
+    store_of,
+)
 
 if TYPE_CHECKING:
     from afterwit.checkpoints.versions import Versions
@@ -38,6 +51,7 @@ HEAD = 1024
 WRITING = "writing rows"
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""
+NO_KEY = "there is no key: this machine may call without one, and no other machine may call"
 ADAPTER = "gguf-adapter"
 """The format of a version's adapter, in place of turns."""
 
@@ -304,7 +318,7 @@ def export(
         ),
     ] = WHOLE,
     state: Annotated[str | None, typer.Option(help="Only turns in this state.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
+    session: OfSession = None,
     version: LearnedIn = None,
     home: Home = None,
     config: Config = None,
@@ -324,6 +338,7 @@ def export(
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
     from afterwit.printing.terminal import working
+    from afterwit.printing.turns import session_named
     from afterwit.store import Filter
 
     if format not in (known := (WHOLE, *FORMATS, ADAPTER)):
@@ -343,6 +358,8 @@ def export(
         nullcontext(sys.stdout.buffer) if path is None else private(path) as stream,
         nullcontext() if path is None and sys.stdout.isatty() else working(WRITING) as line,
     ):
+        if session is not None:
+            where = replace(where, session=session_named(store, session))
         written = _write(store, where, stream, format, settings, line)
         stream.flush()
     print(written, file=sys.stderr)
@@ -441,9 +458,10 @@ def list_keys(home: Home = None) -> None:
 
     table = Table("name", "scopes", "made", "revoked", box=None, pad_edge=False)
     with store_of(home) as store:
-        for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
-            table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
-    Terminal().print(table)
+        keys = store.keys()
+    for key in keys:
+        table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
+    Terminal().print(table if keys else NO_KEY)
 
 
 @keys_app.command(cls=Command)

@@ -78,6 +78,10 @@ LearnedIn = Annotated[
     int | None,
     typer.Option("--version", min=0, max=2**63 - 1, help="Only turns that this version learned from."),
 ]
+Limit = Annotated[int, typer.Option(min=0, help="Number that is listed, the newest ones; 0: all.")]
+OfSession = Annotated[
+    str | None, typer.Option("--session", help="Only of this session: its id, a turn's, or `last`.")
+]
 SessionNamed = Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from afterwit.cli.help import Command, Group
-from afterwit.cli.look import ALL
-from afterwit.cli.options import Config, Home, Json, SessionNamed, choice, loaded, store_of
+from afterwit.cli.look import ALL, LISTED
+from afterwit.cli.options import Config, Home, Json, Limit, SessionNamed, choice, loaded, store_of
 from afterwit.errors import AfterwitError
-
-if TYPE_CHECKING:
-    from afterwit.store import Store
 
 
 def pause(
@@ -110,6 +107,7 @@ def exclude(
         afterwit exclude last
         afterwit exclude SESSION --undo
     """
+    from afterwit.printing.turns import session_named
     from afterwit.text import counted
 
     with store_of(home) as store:
@@ -164,7 +162,10 @@ def rollback(
 
 
 def requeue(
-    turns: Annotated[list[str] | None, typer.Argument(help="Turn ids; none: every turn that failed.")] = None,
+    turns: Annotated[
+        list[str] | None,
+        typer.Argument(help="Turn ids or their beginnings; none: every turn that failed."),
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
     home: Home = None,
 ) -> None:
@@ -178,7 +179,8 @@ def requeue(
 
     with store_of(home) as store:
         why = choice(Reason, reason, "--reason")
-        count = store.requeue(turns or None, reason=why, now=time.time())
+        named = [*map(store.resolve, turns)] if turns else None
+        count = store.requeue(named, reason=why, now=time.time())
     print(f"{counted(count, 'turn')} put back")
 
 
@@ -211,6 +213,7 @@ def forget(
 
     from afterwit.errors import SettingError, TurnNotFound
     from afterwit.home.forget import forget_adapter, forget_session
+    from afterwit.printing.turns import session_named
 
     if (session is None) == (adapter is None):
         raise SettingError("name a session, or an adapter with --adapter")
@@ -222,24 +225,12 @@ def forget(
     print(forget_session(*loaded(home, config), session, replay=replay))
 
 
-def session_named(store: Store, name: str) -> str:
-    """The session of this id, or of the turn of this id; `last`: of the newest turn. Raises TurnNotFound."""
-    from afterwit.printing.turns import LAST, last
-    from afterwit.store import Filter
-
-    if name == LAST:
-        return store.turn(last(store)).turn.session
-    if next(store.turns(Filter(session=name), limit=1), None) is not None:
-        return name
-    return store.turn(store.resolve(name)).turn.session
-
-
 lessons_app = typer.Typer(cls=Group, invoke_without_command=True)
 Number = Annotated[int, typer.Argument(min=0, max=2**63 - 1, help="A lesson's number.")]
 
 
 @lessons_app.callback()
-def lessons(context: typer.Context, json_: Json = False, home: Home = None) -> None:
+def lessons(context: typer.Context, limit: Limit = LISTED, json_: Json = False, home: Home = None) -> None:
     """List the lessons: your corrections, how often you gave each, and how far it is learned.
 
     afterwit lessons
@@ -248,7 +239,7 @@ def lessons(context: typer.Context, json_: Json = False, home: Home = None) -> N
     if context.invoked_subcommand is None:
         from afterwit.printing.lessons import print_lessons
 
-        print_lessons(home, json=json_)
+        print_lessons(home, limit=limit, json=json_)
 
 
 @lessons_app.command(cls=Command)

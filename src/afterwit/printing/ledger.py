@@ -16,7 +16,7 @@ from afterwit.config import Settings, home_of, load
 from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
 from afterwit.practice.table import learned_from
-from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
+from afterwit.printing.terminal import WIDE, Terminal, Working, moment, unlisted, working, write_json
 from afterwit.promotion.episodes import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
 from afterwit.text import counted, listed
@@ -43,9 +43,11 @@ class Entry(NamedTuple):
     learned: Sequence[LearnedTurn]
 
 
-def print_versions(home: Path | None, *, adapter: str | None, json: bool) -> None:
+def print_versions(home: Path | None, *, adapter: str | None, limit: int, json: bool) -> None:
+    """`afterwit versions`: the newest last, at most `limit`; 0: all."""
     with build.store_of_home(home) as store:
-        rows, events = store.versions(adapter), store.events(adapter)
+        every, events = store.versions(adapter), store.events(adapter)
+        rows = every[-limit:]
         served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}
     if json:
         for row in rows:
@@ -54,6 +56,8 @@ def print_versions(home: Path | None, *, adapter: str | None, json: bool) -> Non
     confirmed = {event.version for event in events if event.kind is EventKind.CONFIRM}
     console = Terminal()
     console.print(version_table(rows, served, confirmed, width=console.width))
+    if len(rows) < len(every):
+        console.say(unlisted(len(rows), "version", len(every)), style="dim")
     for event in [event for event in events if event.kind is not EventKind.CONFIRM][-EVENTS:]:
         whose = "" if event.adapter == SHARED else f"{event.adapter} "
         at = moment(event.at, year=False)

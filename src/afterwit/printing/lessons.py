@@ -12,7 +12,7 @@ from afterwit.config import load
 from afterwit.learning.schedule import with_note
 from afterwit.practice.lessons import Progress
 from afterwit.practice.table import LessonRow, lessons
-from afterwit.printing.terminal import Terminal, moment, write_json
+from afterwit.printing.terminal import Terminal, moment, unlisted, write_json
 from afterwit.progress import progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.text import counted
@@ -28,12 +28,13 @@ COLOUR = {
 NONE_YET = "no lesson yet: correct an answer in words, and it appears here"
 
 
-def print_lessons(home: Path | None, *, json: bool) -> None:
-    """`afterwit lessons`: the last given first."""
+def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
+    """`afterwit lessons`: the last given first, at most `limit`; 0: all."""
     learner = load(home=home).learner
     with store_of_home(home) as store:
         asked = requests_asked(store)
-        found = lessons(store, with_note(learner, store.note("learn")).teaching, asked)
+        rule, every = with_note(learner, store.note("learn")).teaching, len(store.lessons())
+        found = lessons(store, rule, asked, limit=limit or None)
     if json:
         for row in found:
             write_json(row)
@@ -45,12 +46,15 @@ def print_lessons(home: Path | None, *, json: bool) -> None:
     for row in found:
         for line, style in _lines(row):
             console.say(line, style=style)
+    if len(found) < every:
+        console.say(unlisted(len(found), "lesson", every), style="dim")
 
 
 def _lines(row: LessonRow) -> Iterator[tuple[str, str]]:
     first, last = row.corrections[0], row.corrections[-1]
     again = f", {counted(row.said - 1, 'time')} since, last {moment(last.given)}" if row.said > 1 else ""
-    yield f"\n{row.number:>3}  {row.words}", "bold"
+    lesson = "\n     ".join(line for line in row.words.splitlines() if line.strip())
+    yield f"\n{row.number:>3}  {lesson}", "bold"
     yield f"     first given by {first.scope}, {moment(first.given)}{again}", ""
     yield f"     {row.how_far}", COLOUR[row.progress]
     yield f"     {row.how_often}{f'; {row.how_wide}' * bool(row.how_wide)}", ""

@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from afterwit.text import one_line
+from afterwit.text import counted, one_line
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -150,6 +150,11 @@ def write_json(value: object) -> None:
     """A line of JSON to standard output, which a terminal shows without obeying it either."""
     line = one_line(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
     sys.stdout.buffer.write((line if line.isascii() else line.decode().translate(_ESCAPED).encode()) + b"\n")
+
+
+def unlisted(shown: int, noun: str, every: int) -> str:
+    """The sentence below a list that `--limit` shortened."""
+    return f"{shown} of {counted(every, noun)} are listed; --limit 0 lists all"
 
 
 def moment(seconds: float | None, *, year: bool = True) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +16,21 @@ from rich.text import Text
 
 from afterwit.build import store_of_home
 from afterwit.config import Settings, home_of, load
-from afterwit.errors import SettingError
+from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.printing.ledger import became
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
 from afterwit.store import Filter, Record, Store, summary
 from afterwit.text import counted
 from afterwit.turn import Kind, Message, Turn, one_line, turn_of_response
-from afterwit.verdict import JudgedTurn, Verdict
+from afterwit.verdict import Feedback, JudgedTurn, Verdict
 
 if TYPE_CHECKING:
     from afterwit.learning.trainer import Advantage, Explained
 
 LAST = "last"
 ID_CHARS = 12
-"""Characters of a turn's id that are listed: its millisecond, and ten random bits."""
+"""Characters of a turn's id that are listed: its millisecond, and ten random bits. More only as needed."""
 
 COLOUR = {
     State.OPEN: "cyan",
@@ -40,6 +41,10 @@ COLOUR = {
 }
 
 WIDTH = 200
+RESPONSE, GAP = 16, 2
+"""Columns that the table keeps for the response, and between two of its cells."""
+STATE, WIDE_STATE = 26, 48
+"""Columns of the state at most, in a narrow terminal and in a wide one."""
 TABLE = 200
 """Rows of one table. A long list has several, because its turns are not all held in memory."""
 
@@ -70,6 +75,8 @@ STRONG, SEEN = 1.0, 0.02
 def print_turns(home: Path | None, where: Filter, *, kind: str, limit: int, json: bool) -> None:
     """`afterwit turns`: the newest first with a `limit`; 0: all, the oldest first."""
     with store_of_home(home) as store:
+        if where.session is not None:
+            where = replace(where, session=session_named(store, where.session))
         found = store.turns(where, limit=limit or None, newest_first=limit > 0)
         if json:
             for record in found:
@@ -94,17 +101,20 @@ def print_turns(home: Path | None, where: Filter, *, kind: str, limit: int, json
 
 def turn_table(records: Sequence[Record], *, width: int) -> Table:
     """One row a turn in `width` columns: time and reward are always whole, state and response may be cut."""
-    table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("turn", "when", "reward", "hints"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("state", no_wrap=True, max_width=26 if width < WIDE else 48, overflow="ellipsis")
-    table.add_column("response", no_wrap=True, ratio=1, overflow="ellipsis")
     ids = short_ids([record.turn.id for record in records])
-    for record, short in zip(records, ids, strict=True):
+    whens = [moment(record.turn.created, year=False) for record in records]
+    table, left = Table(box=None, pad_edge=False, expand=True), width - RESPONSE
+    for name, cells in (("turn", ids), ("when", whens), ("reward", []), ("hints", [])):
+        table.add_column(name, no_wrap=True)
+        left -= max(map(len, (name, *cells))) + GAP
+    state = min(STATE if width < WIDE else WIDE_STATE, left - GAP)
+    table.add_column("state", no_wrap=True, max_width=state, overflow="ellipsis")
+    table.add_column("response", no_wrap=True, ratio=1, overflow="ellipsis")
+    for record, short, when in zip(records, ids, whens, strict=True):
         verdict = record.verdict
         table.add_row(
             short,
-            moment(record.turn.created, year=False),
+            when,
             "" if verdict is None else f"{verdict.reward:+d}" if verdict.reward else "0",
             "" if verdict is None else str(len(verdict.hints)),
             _state(record),
@@ -114,9 +124,14 @@ def turn_table(records: Sequence[Record], *, width: int) -> Table:
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """The beginning of each id; a whole id if another one listed has the same beginning."""
-    beginnings = Counter(each[:ID_CHARS] for each in ids)
-    return [each if beginnings[each[:ID_CHARS]] > 1 else each[:ID_CHARS] for each in ids]
+    """The beginning of each id, longer where another one listed begins alike."""
+    short = [each[:ID_CHARS] for each in ids]
+    for chars in range(ID_CHARS + 1, max(map(len, ids), default=0) + 1):
+        beginnings = Counter(short)
+        short = [
+            whole[:chars] if beginnings[each] > 1 else each for whole, each in zip(ids, short, strict=True)
+        ]
+    return short
 
 
 def _state(record: Record) -> Text:
@@ -208,6 +223,18 @@ def last(store: Store) -> str:
     raise SettingError("no turn is recorded yet: point an agent at `afterwit serve` first")
 
 
+def session_named(store: Store, name: str) -> str:
+    """The session of this id, or of the turn of this id; `last`: of the newest turn. Raises TurnNotFound."""
+    if name == LAST:
+        return store.turn(last(store)).turn.session
+    if next(store.turns(Filter(session=name), limit=1), None) is not None:
+        return name
+    try:
+        return store.turn(store.resolve(name)).turn.session
+    except TurnNotFound as error:
+        raise TurnNotFound(f"there is no session {name}, and no turn") from error
+
+
 def _parts(record: Record) -> Iterator[RenderableType]:
     turn = record.turn
     reason = f" ({record.reason.value})" if record.reason else ""
@@ -234,7 +261,7 @@ def _parts(record: Record) -> Iterator[RenderableType]:
         for message in record.next_state.messages:
             yield _panel(message, f"next state: {message.role}", "magenta")
         if record.next_state.feedback is not None:
-            yield Text(f"feedback: {record.next_state.feedback}", style="magenta")
+            yield from _feedback(record.next_state.feedback)
     elif record.state is State.OPEN:
         before = f" The turn before it: `afterwit show {turn.parent}`." if turn.parent is not None else ""
         unanswered = f"Nothing has followed it yet, so there is nothing to judge it by.{before}"
@@ -243,6 +270,14 @@ def _parts(record: Record) -> Iterator[RenderableType]:
         yield Text(f"waiting: {record.error}", style="red")
     if record.verdict is not None:
         yield _verdict(record.verdict)
+
+
+def _feedback(feedback: Feedback) -> Iterator[RenderableType]:
+    if feedback.reward is not None:
+        yield Text(f"feedback: reward {feedback.reward:+d}", style="magenta")
+    for title in ("text", "hint", "correction"):
+        if (words := getattr(feedback, title)) is not None:
+            yield Panel(Text(words), title=f"feedback: {title}", title_align="left", border_style="magenta")
 
 
 def _panel(message: Message, title: str, style: str) -> Panel:
@@ -262,7 +297,8 @@ def _verdict(verdict: Verdict) -> RenderableType:
         value = "invalid" if vote.value is None else f"{vote.value:+d}"
         why = f" ({vote.rejected})" if vote.rejected else ""
         words = " ".join(vote.words.split())[:300]
-        lines.append(Text(f"{vote.question.value} {value}{why}: {words}", style="dim"))
+        seen = f": {words}" if words else ""
+        lines.append(Text(f"{vote.question.value} {value}{why}{seen}", style="dim"))
     whose = "hint, in the person's own words" if verdict.own_words else "hint"
     lines += [Text(f"{whose}: {hint}", style="green") for hint in verdict.hints]
     return Panel(Group(*lines), title="verdict", title_align="left", border_style="yellow")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from afterwit.build import store_of_home
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.cli.app import app
-from afterwit.errors import SettingError
+from afterwit.errors import SettingError, TurnNotFound
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.printing.status import lines, overview
@@ -180,3 +180,17 @@ def test_whether_the_judge_can_be_trusted_is_told_in_words_and_to_programs(
     told = json.loads(say("judges", "--json"))
     assert told["invalid"] == {"count": 1, "of": 3}
     assert len(told["warnings"]) == 1
+
+
+def test_a_turn_that_is_not_there_is_not_put_back_in_silence(home: Path, say: Callable[..., str]) -> None:
+    with store_of_home(home) as store:
+        store.skip(["cjudged"], "learner_failed", now=time.time())
+    with pytest.raises(TurnNotFound, match="there is no turn zz"):
+        say("requeue", "zz")
+    assert say("requeue", "cjud") == "1 turn put back\n"
+
+
+def test_a_home_without_keys_says_who_may_call(say: Callable[..., str]) -> None:
+    assert say("keys", "list").startswith("there is no key: this machine may call without one")
+    say("keys", "add", "laptop")
+    assert "laptop" in say("keys", "list")

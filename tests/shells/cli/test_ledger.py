@@ -214,3 +214,23 @@ def test_an_update_that_went_no_part_of_the_way_shows_no_sign(taught: Path) -> N
         newest = replace(store.versions()[-1], metrics={"way_to_teacher": -0.001})
     shares = version_table([newest], [], width=80).columns[4]
     assert list(shares.cells) == ["0%"]
+
+
+def test_the_newest_versions_are_listed_and_the_others_counted(taught: Path) -> None:
+    assert [row["number"] for row in lines("versions", "--limit", "2", home=taught)] == [1, 2]
+    assert [row["number"] for row in lines("versions", "--limit", "0", home=taught)] == [0, 1, 2]
+    found = text("versions", "--limit", "1", home=taught)
+    assert found.splitlines()[1].startswith("2 *")
+    assert "1 of 3 versions are listed; --limit 0 lists all" in found
+    assert "are listed" not in text("versions", home=taught)
+
+
+def test_the_lessons_given_last_are_listed_each_indented_below_its_number(taught: Path) -> None:
+    with store_of_home(taught) as store:
+        store.teach(store.turn("cjudged").sampled_turn, "Open what was named.", now=3.0)
+        words = "Here is an example:\n\nA file.\n\nNow answer."
+        store.teach(store.turn("eeffect").sampled_turn, words, now=4.0)
+    found = text("lessons", "--limit", "1", home=taught)
+    assert "\n  2  Here is an example:\n     A file.\n     Now answer.\n     first given" in found
+    assert "1 of 2 lessons are listed; --limit 0 lists all" in found
+    assert [row["number"] for row in lines("lessons", home=taught)] == [2, 1]

@@ -11,8 +11,11 @@ from typer.testing import CliRunner
 
 from afterwit.build import store_of_home
 from afterwit.cli.app import app
+from afterwit.errors import TurnNotFound
+from afterwit.lifecycle import Reason
 from afterwit.printing.turns import TABLE, short_ids
-from afterwit.turn import Kind
+from afterwit.turn import Kind, Message
+from afterwit.verdict import Feedback
 from tests.store.examples import add, add_judged
 
 run = CliRunner()
@@ -62,9 +65,19 @@ def test_a_long_reason_does_not_hide_reward_and_time(home: Path, columns: int) -
     assert " -1 " in by_turn["cjudged"]
 
 
-def test_ids_that_begin_alike_are_listed_whole() -> None:
-    alike = ["0123456789abcd", "0123456789abce", "other6789abcdef"]
-    assert short_ids(alike) == ["0123456789abcd", "0123456789abce", "other6789abc"]
+def test_ids_that_begin_alike_are_listed_as_long_as_they_need() -> None:
+    alike = ["0123456789abcdef", "0123456789abceff", "0123456789abxeff", "other6789abcdef"]
+    assert short_ids(alike) == ["0123456789abcd", "0123456789abce", "0123456789abx", "other6789abc"]
+
+
+def test_a_narrow_table_keeps_room_for_the_response(tmp_path: Path) -> None:
+    with store_of_home(tmp_path, make=True) as store:
+        for name in ("a", "b"):
+            id, words = f"01m8gg1e179s{name}{13 * 'x'}", Message(role="assistant", content=9 * "answer ")
+            add(store, id, reason=Reason.ALREADY_GOOD, kind=Kind.PRACTICE, message=words)
+    command = ["turns", "--kind", "all", "--home", str(tmp_path)]
+    lines = run.invoke(app, command, env={"COLUMNS": "80"}).stdout.splitlines()
+    assert [line[-16:] for line in lines[1:3]] == 2 * ["answer answer a…"]
 
 
 def test_show_finds_a_turn_by_the_beginning_of_its_id_and_the_last_one(home: Path) -> None:
@@ -105,3 +118,29 @@ def test_show_tells_a_turn_with_its_votes_and_hints(home: Path) -> None:
         "invalid (no box)",
     ):
         assert part in text
+
+
+def test_turns_of_a_session_are_named_by_it_by_one_of_them_or_as_the_last(home: Path) -> None:
+    def listed(name: str) -> list[str]:
+        command = ["turns", "--json", "--session", name, "--home", str(home)]
+        lines = run.invoke(app, command, catch_exceptions=False).stdout.splitlines()
+        return [json.loads(line)["id"] for line in lines]
+
+    with store_of_home(home) as store:
+        session = store.turn("cjudged").turn.session
+    assert listed("cjud") == listed(session)
+    assert "dtrained" in listed("last")
+    with pytest.raises(TurnNotFound, match="there is no session nosuch, and no turn"):
+        listed("nosuch")
+
+
+def test_show_prints_each_kind_of_feedback_in_words(home: Path) -> None:
+    given = Feedback(reward=-1, text="Too long.", hint="One sentence.", correction="Air scatters blue light.")
+    with store_of_home(home) as store:
+        store.feedback("aopen", given, now=time.time())
+    text = run.invoke(app, ["show", "aopen", "--no-advantages", "--home", str(home)]).stdout
+    assert "feedback: reward -1" in text
+    assert "Feedback(" not in text
+    for title, words in (("text", given.text), ("hint", given.hint), ("correction", given.correction)):
+        assert f"feedback: {title} " in text
+        assert str(words) in text
