@@ -69,13 +69,14 @@ def backup(
     from afterwit.config import home_of
     from afterwit.home.backup import back_up
     from afterwit.printing.terminal import working
+    from afterwit.text import counted
 
     folder = home_of(home)
     with store_of(home) as store, working("copying the turns") as line:
         whole = back_up(folder, store, file, now=time.time(), progress=line.step)
     print(
-        f"{file}: {file.stat().st_size / 2**20:.1f} MiB, {len(whole)} versions, {sum(whole)} of them "
-        "with weights; the model itself is not in it"
+        f"{file}: {file.stat().st_size / 2**20:.1f} MiB, {counted(len(whole), 'version')}, "
+        f"{sum(whole)} with weights; the model itself is not in it"
     )
 
 
@@ -153,11 +154,12 @@ def merge(
         afterwit merge my-model
         afterwit merge my-model.gguf --gguf q8_0
     """
-    from afterwit.home.merge import write_merged
     from afterwit.printing.terminal import working
 
     versions, number = _version(home, version)
     with working(f"merging version {number} into the model's weights"):
+        from afterwit.home.merge import write_merged  # it imports torch
+
         write_merged(versions, number, out, gguf)
     those = "transformers, vLLM and others load" if gguf is None else "llama.cpp, Ollama and LM Studio load"
     print(f"{out} has the weights of version {number}: {those} it as any model")
@@ -366,10 +368,13 @@ def export(
 
 
 def _write_adapter(path: Path, home: Path | None, version: int | None) -> None:
-    from afterwit.home.merge import write_gguf_adapter
+    from afterwit.printing.terminal import working
 
     versions, number = _version(home, version)
-    write_gguf_adapter(versions, number, path)
+    with working(f"writing the adapter of version {number}"):
+        from afterwit.home.merge import write_gguf_adapter  # it imports torch
+
+        write_gguf_adapter(versions, number, path)
     print(f"{path} has the adapter of version {number}, over {versions.base}", file=sys.stderr)
 
 

@@ -72,7 +72,7 @@ def test_a_restored_home_holds_what_the_home_held(learned: Path, tmp_path: Path)
     file, again = tmp_path / "copy.tar", tmp_path / "new" / "again"
     (learned / "unrecorded-turns.jsonl").write_text("{}\n")
     said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
-    assert "2 versions, 1 of them with weights" in " ".join(said.split())
+    assert "2 versions, 1 with weights" in " ".join(said.split())
     assert file.stat().st_mode & 0o777 == 0o600
     said = run.invoke(
         app, ["restore", str(file), "--yes", "--home", str(again)], catch_exceptions=False
@@ -359,7 +359,7 @@ def test_weights_that_are_at_a_shared_place_alone_are_in_the_backup(learned: Pat
     assert not versions.on_disk(1)
     file, again = tmp_path / "copy.tar", tmp_path / "again"
     said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
-    assert "3 versions, 2 of them with weights" in " ".join(said.split())
+    assert "3 versions, 2 with weights" in " ".join(said.split())
     assert not versions.on_disk(1)
     restore_home(file, again)
     assert contents(again) == before
