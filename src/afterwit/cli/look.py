@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from afterwit.cli.options import (
+    LISTED,
     Adapter,
     Config,
     Home,
@@ -17,12 +18,11 @@ from afterwit.cli.options import (
     OfSession,
     choice,
     end_at_signals,
+    listed,
     store_of,
 )
 
 ALL = "all"
-LISTED = 20
-"""Entries of a list, unless `--limit` asks for others."""
 
 
 def status(json_: Json = False, home: Home = None) -> None:
@@ -158,7 +158,7 @@ def progress(
     print_progress(home, json=json_, png=png)
 
 
-def versions(adapter: Adapter = None, limit: Limit = LISTED, json_: Json = False, home: Home = None) -> None:
+def versions(adapter: Adapter = None, limit: Limit = None, json_: Json = False, home: Home = None) -> None:
     """List the versions with their parents and turns; * marks the served one.
 
     Below them the newest updates that were held back, and alarms that took versions back.
@@ -167,4 +167,4 @@ def versions(adapter: Adapter = None, limit: Limit = LISTED, json_: Json = False
     """
     from afterwit.printing.ledger import print_versions
 
-    print_versions(home, adapter=adapter, limit=limit, json=json_)
+    print_versions(home, adapter=adapter, limit=listed(limit, json=json_), json=json_)

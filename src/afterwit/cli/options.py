@@ -78,7 +78,12 @@ LearnedIn = Annotated[
     int | None,
     typer.Option("--version", min=0, max=2**63 - 1, help="Only turns that this version learned from."),
 ]
-Limit = Annotated[int, typer.Option(min=0, help="Number that is listed, the newest ones; 0: all.")]
+LISTED = 20
+"""Entries of a list, unless `--limit` asks for others."""
+Limit = Annotated[
+    int | None,
+    typer.Option(min=0, help=f"Number that is listed, the newest ones; 0: all. {LISTED}, with --json all."),
+]
 OfSession = Annotated[
     str | None, typer.Option("--session", help="Only of this session: its id, a turn's, or `last`.")
 ]
@@ -144,3 +149,10 @@ def named(kind: type[Member], value: str, flag: str) -> Member:
         if member.value.lower() == value.lower():
             return member
     raise SettingError(f"{flag} {value}: it must be one of {', '.join(kind)}")
+
+
+def listed(limit: int | None, *, json: bool) -> int:
+    """How many entries of a list to print; 0: all, which programs get unless they ask for fewer."""
+    if limit is not None:
+        return limit
+    return 0 if json else LISTED

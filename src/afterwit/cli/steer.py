@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from afterwit.cli.help import Command, Group
-from afterwit.cli.look import ALL, LISTED
-from afterwit.cli.options import Config, Home, Json, Limit, SessionNamed, choice, loaded, store_of
+from afterwit.cli.look import ALL
+from afterwit.cli.options import Config, Home, Json, Limit, SessionNamed, choice, listed, loaded, store_of
 from afterwit.errors import AfterwitError
 
 
@@ -230,7 +230,7 @@ Number = Annotated[int, typer.Argument(min=0, max=2**63 - 1, help="A lesson's nu
 
 
 @lessons_app.callback()
-def lessons(context: typer.Context, limit: Limit = LISTED, json_: Json = False, home: Home = None) -> None:
+def lessons(context: typer.Context, limit: Limit = None, json_: Json = False, home: Home = None) -> None:
     """List the lessons: your corrections, how often you gave each, and how far it is learned.
 
     afterwit lessons
@@ -239,7 +239,7 @@ def lessons(context: typer.Context, limit: Limit = LISTED, json_: Json = False, 
     if context.invoked_subcommand is None:
         from afterwit.printing.lessons import print_lessons
 
-        print_lessons(home, limit=limit, json=json_)
+        print_lessons(home, limit=listed(limit, json=json_), json=json_)
 
 
 @lessons_app.command(cls=Command)

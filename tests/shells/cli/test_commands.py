@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from afterwit import build
 from afterwit.build import store_of_home
 from afterwit.cli.app import EXTRAS, app, main
+from afterwit.cli.options import LISTED, listed
 from afterwit.config import load
 from afterwit.demo.worlds import world_named
 from afterwit.errors import SettingError, StoreMismatch
@@ -312,3 +313,8 @@ def test_help_lists_commands_whole_and_flags_without_a_value() -> None:
 def test_completion_names_the_commands() -> None:
     asked = {"_AFTERWIT_COMPLETE": "complete_bash", "COMP_WORDS": "afterwit pro", "COMP_CWORD": "1"}
     assert run.invoke(app, [], env=asked, prog_name="afterwit").stdout.split() == ["progress"]
+
+
+def test_a_program_gets_a_whole_list_and_a_person_the_newest_of_it() -> None:
+    assert (listed(None, json=True), listed(None, json=False)) == (0, LISTED)
+    assert listed(3, json=True) == listed(3, json=False) == 3
