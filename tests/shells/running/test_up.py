@@ -15,9 +15,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.config import Settings, load
 from afterwit.engines.server.settings import SglangSettings, VllmSettings
-from afterwit.errors import SettingError
+from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.home.home import page_token
 from afterwit.running import up
 from tests.fakes.models import tiny_qwen3
@@ -121,6 +122,20 @@ def test_the_learner_has_the_key_of_a_teacher_that_it_starts(model: Path, tmp_pa
     teacher = ("learner.teacher=server", "learner.teacher_url=http://127.0.0.1:8020", "placement.teacher=1")
     made = up.guarded(settings_of(model, f"engine.kind={kind}", *teacher), tmp_path, {})
     assert made.learner.teacher_key_env == made.engine.api_key_env
+
+
+@pytest.mark.parametrize("placement", [(), ("placement.device=cpu",)], ids=["one", "placed"])
+def test_a_home_that_another_process_serves_is_refused_before_anything_is_started_or_written(
+    model: Path, tmp_path: Path, placement: tuple[str, ...]
+) -> None:
+    home = tmp_path / "home"
+    with (
+        exclusive(home / ".learn.lock", purpose="serve", wait=False),
+        pytest.raises(AlreadyRunning, match=f"may run the stage learn over {home}: process {os.getpid()}"),
+    ):
+        up.run(settings_of(model, "engine.kind=sglang", *placement), home)
+    assert not list(home.glob("*.yaml"))  # the key of the server that runs
+    assert not list(home.glob("*.log"))
 
 
 def free_ports(count: int) -> list[int]:
