@@ -9,8 +9,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,19 +77,27 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
+    settings: Settings,
+    home: Path,
+    stages: tuple[str, ...],
+    *,
+    servers: Sequence[EngineProcess] = (),
+    locked: bool = False,
 ) -> None:
     """Start `servers` and run the stages until SIGINT or SIGTERM. A second signal stops at once, and so does
-    any before it serves: nothing was answered yet, and while modules load the loop cannot read a signal."""
+    any before it serves: nothing was answered yet, and while modules load the loop cannot read a signal.
+
+    `locked`: the caller holds `stage_locks`, as one with `servers` must before it makes them.
+    """
     set_up(logging.INFO)
     raise_open_files()
     end_at_signals("stopped: nothing was served yet", servers)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, home, stages, servers))
+        runner.run(_serve(settings, home, stages, servers, locked=locked))
 
 
 async def _serve(
-    settings: Settings, home: Path, stages: tuple[str, ...], servers: Sequence[EngineProcess]
+    settings: Settings, home: Path, stages: tuple[str, ...], servers: Sequence[EngineProcess], *, locked: bool
 ) -> None:
     console, loop, stop = Terminal(stderr=True), asyncio.get_running_loop(), asyncio.Event()
 
@@ -111,7 +119,9 @@ async def _serve(
             stack.push_async_callback(stop_servers)
             await _started(servers, settings, console)
         with working("loading the model", console):
-            runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=troubles))
+            runtime = await stack.enter_async_context(
+                Runtime(settings, home, stages, servers=troubles, locked=locked)
+            )
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopping, number)
         spare_what_stays()
@@ -201,6 +211,26 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
         console.print(words, soft_wrap=True)
 
 
+def switched_off(settings: Settings, stages: Sequence[str]) -> dict[str, str]:
+    """Those of the stages that the settings switch off, each with the reason."""
+    enabled = {"judge": settings.judge.enabled, "learn": settings.learner.enabled}
+    return {stage: SWITCHED_OFF[stage] for stage in stages if not enabled.get(stage, True)}
+
+
+@contextmanager
+def stage_locks(settings: Settings, home: Path, stages: Sequence[str]) -> Iterator[None]:
+    """Hold the home's lock of each stage that is not switched off. AlreadyRunning if another process has one:
+    two over one home would overwrite each other's status."""
+    make_home(home)
+    off = switched_off(settings, stages)
+    with ExitStack() as stack:
+        for stage in stages:
+            if stage not in off:
+                purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
+                stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
+        yield
+
+
 class Runtime:
     """An async context in which the chosen stages run. `url`: the address for clients, None without a
     gateway."""
@@ -213,17 +243,18 @@ class Runtime:
         *,
         judge: JudgeClient | None = None,
         servers: Callable[[], Mapping[str, str]] = dict,
+        locked: bool = False,
     ) -> None:
         """`judge` replaces the judge that the settings name. `servers` returns why servers that this process
-        started are down, by name."""
+        started are down, by name. `locked`: the caller holds `stage_locks`."""
         for stage in stages:
             if stage not in STAGES:
                 raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
         self._settings, self._home, self._judge, self._servers = settings, home, judge, servers
-        enabled = {"gateway": True, "judge": settings.judge.enabled, "learn": settings.learner.enabled}
-        self.off = {stage: SWITCHED_OFF[stage] for stage in stages if not enabled[stage]}
+        self._locked = locked
+        self.off = switched_off(settings, stages)
         """The stages that were chosen and do not run, each with the reason."""
-        self.stages = tuple(stage for stage in stages if enabled[stage])
+        self.stages = tuple(stage for stage in stages if stage not in self.off)
         if not self.stages:
             raise SettingError(f"nothing is left to run: {'; '.join(self.off.values())}")
         self._stack = AsyncExitStack()
@@ -276,9 +307,8 @@ class Runtime:
             if find_spec("torch") is None:  # else the learner's process would die at each restart
                 raise ModuleNotFoundError("there is no module torch", name="torch")
         make_home(home)
-        for stage in self.stages:  # two processes over one home would overwrite each other's status
-            purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
-            self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
+        if not self._locked:
+            self._stack.enter_context(stage_locks(settings, home, self.stages))
         build.check_tracking(settings)
         self._stack.push_async_callback(asyncio.to_thread, traces.start(settings.tracking.otlp_url))
         renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)

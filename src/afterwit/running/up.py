@@ -38,15 +38,17 @@ log = logging.getLogger(__name__)
 def run(settings: Settings, home: Path) -> None:
     """Start the servers and the stages; stop all at SIGINT or SIGTERM.
 
-    Without a section `placement` that is one server, on the GPUs that this process sees.
+    Without a section `placement` that is one server, on the GPUs that this process sees. AlreadyRunning,
+    before anything is written or started, if another process runs a stage over this home.
     """
-    settings = guarded(settings, home, os.environ)
-    if "placement" in settings.model_fields_set:
-        servers, environment = placed(settings, home)
-        os.environ |= environment  # the learner's processes inherit it; here nothing uses a GPU
-    else:
-        servers = (engine_process(settings, home),)
-    serve.run(settings, home, STAGES, servers=servers)
+    with serve.stage_locks(settings, home, STAGES):
+        settings = guarded(settings, home, os.environ)
+        if "placement" in settings.model_fields_set:
+            servers, environment = placed(settings, home)
+            os.environ |= environment  # the learner's processes inherit it; here nothing uses a GPU
+        else:
+            servers = (engine_process(settings, home),)
+        serve.run(settings, home, STAGES, servers=servers, locked=True)
 
 
 def guarded(settings: Settings, home: Path, environment: MutableMapping[str, str]) -> Settings:
