@@ -268,6 +268,13 @@ async def test_what_is_not_there_is_said(browser: httpx.AsyncClient, gateway: Se
         assert "There is nothing here" in answer.text
 
 
+async def test_an_address_with_a_slash_at_its_end_leads_to_the_view(browser: httpx.AsyncClient):
+    for view in ("", "/turns", "/sessions", "/versions"):
+        moved = await browser.get(f"/ui{view}/")
+        assert (moved.status_code, moved.headers["location"]) == (303, f"/ui{view}")
+    assert (await browser.post("/ui/turns/")).status_code == 404
+
+
 async def test_without_keys_the_page_and_all_that_reads_opens_by_the_token_alone(gateway: Serving):
     """Any program of this machine may call: a tool that fetches addresses for an agent too."""
     token = gateway.app.gateway.token
@@ -279,8 +286,8 @@ async def test_without_keys_the_page_and_all_that_reads_opens_by_the_token_alone
         assert (await tool.get("/metrics")).status_code == 403
         assert "stages" not in (await tool.get("/readyz")).json()
         assert (await tool.get("/readyz", headers={"x-api-key": token})).json()["stages"]
-        entered = await tool.get("/ui/versions", params={"token": token})
-        assert (entered.status_code, entered.headers["location"]) == (303, "/ui")
+        entered = await tool.get("/ui/turns", params={"token": token, "state": "OPEN"})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/ui/turns?state=OPEN")
         assert (await tool.get("/ui")).status_code == 200
         await gateway.add_key("agent", "chat")
         assert (await tool.get("/ui")).status_code == 401

@@ -8,7 +8,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -80,9 +80,9 @@ class Access:
     def enter(self, request: Request) -> Response | None:
         """Begin a visit by the token in an address, which then leaves the address. None if it has none."""
         token = request.query_params.get(TOKEN)
-        return None if token is None else self._begin(request, token)
+        return None if token is None else self._begin(request, token, then=_without_token(request))
 
-    def _begin(self, request: Request, key: str) -> Response:
+    def _begin(self, request: Request, key: str, *, then: str = "/ui") -> Response:
         key_hash = hash_key(key)
         caller = self._gateway.keys.holder(key_hash)
         if caller is None or not caller.may(Permission.READ):
@@ -91,7 +91,7 @@ class Access:
             del self._visits[next(iter(self._visits))]
         cookie = secrets.token_urlsafe(32)
         self._visits[_hash(cookie)] = (key_hash, self._gateway.now() + VISIT_S)
-        response = see("/ui")
+        response = see(then)
         response.set_cookie(_cookie_name(request), cookie, max_age=VISIT_S, **_cookie_of(request))
         return response
 
@@ -113,6 +113,12 @@ def _visit(request: Request) -> str:
 def _cookie_name(request: Request) -> str:
     """By port: browsers send a host's cookies to all its ports, where another gateway would replace it."""
     return f"afterwit-page-{request.scope['server'][1]}"
+
+
+def _without_token(request: Request) -> str:
+    """The request's address, whose query loses the token."""
+    query = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != TOKEN])
+    return quote(request.url.path) + (f"?{query}" if query else "")
 
 
 def _hash(cookie: str) -> str:

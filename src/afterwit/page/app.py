@@ -112,6 +112,8 @@ class UserPage:
             except Moved as moved:
                 return see(str(moved))
             except (NotFound, TurnNotFound) as error:
+                if request.method in ("GET", "HEAD") and request.url.path.endswith("/"):
+                    return see(quote(request.url.path.rstrip("/")))
                 return await self._message(request, caller, 404, "There is nothing here", str(error))
             except StoreError as error:
                 return await self._message(request, caller, 503, "The store does not answer", str(error))
