@@ -6,10 +6,12 @@ import signal
 
 
 def main() -> None:
-    """Run the command. A Ctrl-C while its modules load ends the process, without a traceback."""
+    """Run the command. A Ctrl-C before it is made ends the process, without a traceback."""
     python = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from afterwit.cli.app import command
     from afterwit.cli.app import main as run
 
+    command()
     signal.signal(signal.SIGINT, python)
     run()
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 
+import click
 import typer
+from typer.main import get_command
 
 from afterwit import plugins
 from afterwit.cli import look, maintain, start, steer
@@ -99,6 +102,12 @@ def root(
         raise typer.Exit
 
 
+@cache
+def command() -> click.Command:
+    """All commands as one, which takes a while to make."""
+    return get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, the process's by default.
 
@@ -109,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for word in words:
             if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
                 raise SettingError(f"the argument {word!a} is not UTF-8")
-        app(words)
+        command()(words)
     except (AfterwitError, ModuleNotFoundError, OSError) as error:
         message = _message(error)
         if message is None:

@@ -34,6 +34,19 @@ main()
     assert ended(code) == (-signal.SIGINT, "")
 
 
+def test_while_the_commands_are_made_it_ends_the_process_in_silence() -> None:
+    code = """
+import signal
+from typer import utils
+from afterwit.__main__ import main
+def interrupted(*_):
+    signal.raise_signal(signal.SIGINT)
+utils.get_type_hints = interrupted
+main()
+"""
+    assert ended(code) == (-signal.SIGINT, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_before_anything_is_served_it_ends_the_process_and_its_servers_with_a_sentence(number: int) -> None:
     code = f"""
