@@ -1,4 +1,4 @@
-"""Small helpers: numbers with their nouns, JSON that any reader accepts, the common prefix of ids."""
+"""Small helpers: numbers in words, JSON that any reader accepts, the common prefix of ids."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ _BREAKS = [(sign.encode(), b"\\u%04x" % ord(sign)) for sign in "\x85\u2028\u2029
 def counted(number: int, noun: str) -> str:
     """ "1 turn", "2,000 turns"."""
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def size_in_words(size: int) -> str:
+    """`1.5 GiB`, `12 KiB`, `90 B`."""
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if size >= 2**power:
+            return f"{size / 2**power:.1f} {unit}"
+    return f"{size / 2**10:.0f} KiB" if size >= 2**10 else f"{size} B"
+
+
+def signed(value: int) -> str:
+    """A reward or a vote: "+1", "0", "-1"."""
+    return f"{value:+d}" if value else "0"
 
 
 def is_seen(text: str) -> bool:

@@ -69,13 +69,13 @@ def backup(
     from afterwit.config import home_of
     from afterwit.home.backup import back_up
     from afterwit.printing.terminal import working
-    from afterwit.text import counted
+    from afterwit.text import counted, size_in_words
 
     folder = home_of(home)
     with store_of(home) as store, working("copying the turns") as line:
         whole = back_up(folder, store, file, now=time.time(), progress=line.step)
     print(
-        f"{file}: {file.stat().st_size / 2**20:.1f} MiB, {counted(len(whole), 'version')}, "
+        f"{file}: {size_in_words(file.stat().st_size)}, {counted(len(whole), 'version')}, "
         f"{sum(whole)} with weights; the model itself is not in it"
     )
 

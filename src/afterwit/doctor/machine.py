@@ -25,6 +25,7 @@ from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url
 from afterwit.objective.settings import HINT_RULES, OBJECTIVES
 from afterwit.store import STORES, store_exists
+from afterwit.text import size_in_words
 
 BYTES_PER_WEIGHT = 4 + 8
 """A version has each weight that trains in fp32, and AdamW's two moments."""
@@ -62,7 +63,7 @@ def _room(settings: Settings, home: Path, folder: Path) -> str:
     else:
         trained = sum(rank * sum(shape) for shape in shapes_of(folder).values() if len(shape) == 2)
     needed, free = versions * trained * BYTES_PER_WEIGHT, shutil.disk_usage(home).free
-    seen = f"{free / 2**30:.1f} GiB free; {versions} versions may take {needed / 2**30:.1f} GiB"
+    seen = f"{size_in_words(free)} free; {versions} versions may take {size_in_words(needed)}"
     expect(free > needed, seen)
     return seen
 
@@ -145,7 +146,7 @@ def check_store(settings: Settings, home: Path, folder: Path) -> Iterator[Findin
     def opened() -> str:
         with closing(build.store_of_model(settings, home, folder, bind=False)) as store:
             states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
-            return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
+            return f"{size_in_words(store.size())}; {states or 'no turns yet'}"
 
     if not store_exists(store_url(home, settings.store.url)):
         place = "at store.url" if settings.store.url else home / STORE

@@ -16,6 +16,7 @@ from afterwit.home.model import DEQUANTISED
 from afterwit.lifecycle import State
 from afterwit.printing.terminal import write_json
 from afterwit.store import Store
+from afterwit.text import size_in_words
 
 WEIGHTS = ".safetensors"
 
@@ -58,8 +59,8 @@ def print_usage(home: Path | None, *, json: bool) -> None:
         return
     table = Table("what", "size", "can it go?", box=None, pad_edge=False)
     for one in found:
-        table.add_row(one.name, in_words(one.bytes), one.words)
-    here = in_words(sum(one.bytes for one in found if not one.elsewhere))
+        table.add_row(one.name, size_in_words(one.bytes), one.words)
+    here = size_in_words(sum(one.bytes for one in found if not one.elsewhere))
     table.add_row(str(home), here, "all together", style="bold")
     Console().print(table)
 
@@ -75,7 +76,7 @@ def _store(home: Path, store: Store, settings: Settings, size_of: Callable[[Path
     if retention.url is not None:
         return Usage(name="store.url", bytes=store.size(), words=words, elsewhere=True)
     taken = sum(size_of(path) for path in sorted(home.glob(f"{STORE}*")))
-    free = in_words(max(0, taken - store.size()))
+    free = size_in_words(max(0, taken - store.size()))
     return Usage(name=STORE, bytes=taken, words=f"{words}; {free} are free for new turns")
 
 
@@ -119,11 +120,3 @@ def _others(home: Path, size_of: Callable[[Path], int]) -> Iterator[Usage]:
             needed = path.name in (CONFIG, MODEL, TOKEN, DEQUANTISED)
             words = "needed" if needed else "nothing here needs it: delete it if you like"
             yield Usage(name=path.name, bytes=size_of(path), words=words)
-
-
-def in_words(size: int) -> str:
-    """`1.5 GiB`, `12 KiB`, `90 B`."""
-    for unit, power in (("GiB", 30), ("MiB", 20)):
-        if size >= 2**power:
-            return f"{size / 2**power:.1f} {unit}"
-    return f"{size / 2**10:.0f} KiB" if size >= 2**10 else f"{size} B"

@@ -11,6 +11,7 @@ from pathlib import Path
 from afterwit.config import Settings
 from afterwit.promotion.watch import WatchOver
 from afterwit.store import AsyncStore
+from afterwit.text import size_in_words
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 log = logging.getLogger(__name__)
@@ -48,16 +49,11 @@ async def keep_house(
             ):
                 break
         size = await store.call(lambda store: store.size())
-        free, fault = shutil.disk_usage(home).free, ""
-        if free < LOW_DISK_BYTES:
-            fault = ": too little for new versions; free some space or lower learner.keep_versions"
-        elif size > max_bytes:
-            fault = ": waiting turns alone exceed store.keep_gb; raise it, or see why they wait"
-        room = f"the store holds {size / 2**20:.1f} MiB, the disk has {free / 2**30:.1f} GiB free"
+        words, fault = room(size, shutil.disk_usage(home).free, max_bytes)
         if fault not in ("", logged):
-            log.warning("%s: %s%s", STAGE, room, fault)
+            log.warning("%s: %s%s", STAGE, words, fault)
         logged = fault
-        await report(not fault, room + fault)
+        await report(not fault, words + fault)
         return False
 
     async def failed(ok: bool, message: str) -> None:
@@ -66,3 +62,13 @@ async def keep_house(
 
     back_off = BackOff(base_s=EVERY_S, max_s=3600.0)
     await work(step, signals=signals, health=StageHealth(STAGE, failed), poll_s=EVERY_S, back_off=back_off)
+
+
+def room(size: int, free: int, max_bytes: int) -> tuple[str, str]:
+    """The bytes of the store and those that are free on the disk, in words; and what is wrong, or ""."""
+    words, fault = f"the store holds {size_in_words(size)}, the disk has {size_in_words(free)} free", ""
+    if free < LOW_DISK_BYTES:
+        fault = ": too little for new versions; free some space or lower learner.keep_versions"
+    elif size > max_bytes:
+        fault = ": waiting turns alone exceed store.keep_gb; raise it, or see why they wait"
+    return words, fault

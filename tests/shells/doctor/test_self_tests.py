@@ -121,7 +121,7 @@ def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
     seen = {
         finding.name: finding.seen for finding in machine.check_machine(settings, tmp_path / "home", base)
     }
-    assert "0.5 GiB, 2,097,152 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
+    assert "512.0 MiB, 2,097,152 tokens; a context of 2,048 tokens takes 512 KiB" in seen["engine memory"]
 
 
 async def test_a_judge_that_answers_rightly_is_well() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.config import load
-from afterwit.running.housekeeping import keep_house
+from afterwit.running.housekeeping import keep_house, room
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
 from afterwit.worker import Signals
@@ -35,3 +35,10 @@ async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(
     assert not ok
     assert "waiting turns alone exceed store.keep_gb" in message or "too little for new versions" in message
     assert message in caplog.text  # whoever started `serve` reads it there
+
+
+def test_a_disk_that_is_nearly_full_has_megabytes_and_not_no_gigabyte() -> None:
+    words, fault = room(12 * 2**10, 40 * 2**20, 10**9)
+    assert words == "the store holds 12 KiB, the disk has 40.0 MiB free"
+    assert "too little for new versions" in fault
+    assert room(2**21, 2**31, 10**9) == ("the store holds 2.0 MiB, the disk has 2.0 GiB free", "")

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.text import prefix_length
+from afterwit.text import prefix_length, size_in_words
 
 SMALLEST_LENGTH = 256
 WORTH = 16
@@ -325,8 +325,6 @@ def budget_of(settings: EmbeddedSettings, device: torch.device, *, container: Pa
 
 def in_words(budget: int, token: int, context_length: int) -> str:
     """The budget and the size of the longest text, of a model whose tokens take `token` bytes each."""
-    holds = f"{budget / GIB:.1f} GiB" + (f", {budget // token:,} tokens" if budget else ": nothing is reused")
-    whole = token * context_length / GIB
-    return (
-        f"keys and values are kept in {holds}; a context of {context_length:,} tokens takes {whole:.1f} GiB"
-    )
+    holds = size_in_words(budget) + (f", {budget // token:,} tokens" if budget else ": nothing is reused")
+    whole = size_in_words(token * context_length)
+    return f"keys and values are kept in {holds}; a context of {context_length:,} tokens takes {whole}"
