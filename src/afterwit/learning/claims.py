@@ -66,8 +66,8 @@ class Claims:
             return []
         self.remove_forgotten()
         error = None if self._started else DIED
-        found = self._store.reconcile(self._versions.all(), now=self._now(), error=error)
-        died_in = [] if self._started else [self._store.turn(turn) for turn in found.freed]
+        freed = self._store.reconcile(self._versions.all(), now=self._now(), error=error)
+        died_in = [] if self._started else [self._store.turn(turn) for turn in freed]
         self._reconciled, self._started = newest, True
         return died_in
 

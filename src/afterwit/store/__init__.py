@@ -15,7 +15,7 @@ from afterwit.store.reading import Filter, Record
 from afterwit.store.recording import ParentLookup
 from afterwit.store.store import AsyncStore, Store
 from afterwit.store.upkeep import Excluded, ForgetOrder, Key, Pause, ReviewOutcome, Status
-from afterwit.store.work import LearnedTurn, Reconciled, VersionRecord
+from afterwit.store.work import LearnedTurn, VersionRecord
 
 __all__ = [
     "AsyncStore",
@@ -27,7 +27,6 @@ __all__ = [
     "LearnedTurn",
     "ParentLookup",
     "Pause",
-    "Reconciled",
     "Record",
     "ReviewOutcome",
     "Status",

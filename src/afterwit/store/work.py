@@ -102,20 +102,6 @@ class LearnedTurn:
     """How the update changed it; None: not measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
-    """The effect of reconciling with the checkpoint folder."""
-
-    committed: tuple[int, ...]
-    """Versions whose manifests the store did not know."""
-    lost: tuple[int, ...]
-    """Versions that the store knew and that are gone, with all their descendants."""
-    returned: int
-    """Turns of lost versions that wait to be trained again."""
-    freed: tuple[str, ...]
-    """Turns that a dead learner held, in an update that no manifest names."""
-
-
 class Work(Reading, Orders):
     """An `owner` is one worker. A turn it does not commit, extend or release in time is free for others."""
 
@@ -397,8 +383,11 @@ class Work(Reading, Orders):
         rows = self._db.rows("SELECT version FROM trained WHERE turn = ? AND replayed = 0", (turn,))
         return any(row["version"] not in gone for row in rows)
 
-    def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
+    def reconcile(
+        self, manifests: Sequence[Version], *, now: float, error: str | None = None
+    ) -> tuple[str, ...]:
         """Make the store agree with every manifest of the checkpoint folder. Called when a learner starts.
+        Returns the turns that a dead learner held, in an update that no manifest names.
 
         Unknown manifests are committed. A version that is neither among them nor an ancestor of one, or that
         names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED if their next
@@ -406,11 +395,11 @@ class Work(Reading, Orders):
         learner are freed; an `error`, its cause of death, counts as a failed attempt.
         """
         with self._db.alone():
-            lost = self._lost(manifests)
-            returned = sum(self._lose(row, now) for row in lost)
-            missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
-            for manifest in missing:
-                self.commit_version(manifest, now=now)
+            for row in self._lost(manifests):
+                self._lose(row, now)
+            for manifest in sorted(manifests, key=lambda m: m.number):
+                if not self._knows(manifest):
+                    self.commit_version(manifest, now=now)
             held = "state = 'JUDGED' AND owner IS NOT NULL"
             self._db.execute(
                 f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
@@ -420,12 +409,7 @@ class Work(Reading, Orders):
             for current in freed:
                 self._unlease(current, now)
         self._db.wipe()  # a killed learner may not have come to that
-        return Reconciled(
-            committed=tuple(manifest.number for manifest in missing),
-            lost=tuple(row["number"] for row in lost),
-            returned=returned,
-            freed=tuple(current.id for current in freed),
-        )
+        return tuple(current.id for current in freed)
 
     def _lost(self, manifests: Sequence[Version]) -> list[Row]:
         """The newest first."""
@@ -445,21 +429,18 @@ class Work(Reading, Orders):
                 standing.discard(m.number)
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
-    def _lose(self, row: Row, now: float) -> int:
-        """Remove a lost version; returns how many of its turns wait again, which pruned ones cannot."""
+    def _lose(self, row: Row, now: float) -> None:
+        """Remove a lost version. Its turns wait again, which pruned ones cannot."""
         found = [self._find_state(turn) for turn in self._trained_by(row["number"])]
         self._db.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
         self._db.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
         self._settle({*orjson.loads(row["reverts"]), *orjson.loads(row["returns"])}, now)
-        gone, again = self._gone(), list[TurnState]()
+        gone = self._gone()
         for current in found:
             if current is None or current.state is not State.TRAINED or self._in_weights(current.id, gone):
                 continue
             if self._db.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,)) is not None:
-                again.append(current)
-        for current in again:
-            self._untrain(current, now)
-        return len(again)
+                self._untrain(current, now)
 
     def _untrain(self, current: TurnState, now: float) -> None:
         """Back to JUDGED, or to ANSWERED if its next state changed after its verdict."""

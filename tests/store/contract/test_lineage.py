@@ -6,7 +6,7 @@ import pytest
 
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
-from afterwit.store import Filter, Reconciled, Store
+from afterwit.store import Filter, Store
 from afterwit.verdict import Feedback
 from afterwit.version import Origin
 from tests.store.examples import PRAISED, a_version, add_judged
@@ -16,6 +16,10 @@ BASE = a_version(0, parent=None, origin=Origin.BASE)
 
 def states(store: Store, *names: str) -> list[State]:
     return [store.turn(name).state for name in names]
+
+
+def known(store: Store) -> list[int]:
+    return [row.number for row in store.versions()]
 
 
 def test_a_manifest_trains_its_turns_once(store: Store) -> None:
@@ -59,7 +63,8 @@ def test_a_manifest_wins_over_what_was_said_after_its_rename(store: Store, late:
         assert store.feedback("a", Feedback(reward=-1), now=20.0)[0] is State.ANSWERED
     else:
         store.skip(["a"], Reason.STALE, now=20.0)
-    assert store.reconcile([BASE, a_version(1, ["a"])], now=21.0).committed == (0, 1)
+    store.reconcile([BASE, a_version(1, ["a"])], now=21.0)
+    assert known(store) == [0, 1]
     assert states(store, "a") == [State.TRAINED]
 
 
@@ -116,7 +121,8 @@ def test_a_lost_rollback_forward_leaves_what_the_one_before_it_left(store: Store
     for manifest in [*manifests, a_version(3, origin=Origin.ROLLBACK, restores=1, returns=(1,))]:
         store.commit_version(manifest, now=0.0)
     assert states(store, "a") == [State.TRAINED]
-    assert store.reconcile(manifests, now=1.0).lost == (3,)
+    store.reconcile(manifests, now=1.0)
+    assert known(store) == [0, 1, 2]
     assert store.turn("a").reason is Reason.REVERTED
 
 
@@ -126,7 +132,8 @@ def test_turns_after_the_last_checkpoint_return_to_judged(store: Store) -> None:
     manifests = [BASE, a_version(1, ["a"])]
     for manifest in [*manifests, a_version(2, ["b"])]:
         store.commit_version(manifest, now=0.0)
-    assert store.reconcile(manifests, now=1.0) == Reconciled(committed=(), lost=(2,), returned=1, freed=())
+    assert store.reconcile(manifests, now=1.0) == ()
+    assert known(store) == [0, 1]
     assert states(store, "a", "b") == [State.TRAINED, State.JUDGED]
     assert store.turn("b").trained_in == ()
     store.commit_version(a_version(2, ["b"], metrics={"again": 1.0}), now=2.0)
@@ -137,7 +144,7 @@ def test_feedback_on_a_turn_whose_checkpoint_was_lost_has_it_judged_anew(store: 
     add_judged(store, "a")
     store.commit_version(a_version(1, ["a"]), now=0.0)
     store.feedback("a", Feedback(reward=1), now=1.0)
-    assert store.reconcile([BASE], now=2.0).returned == 1
+    store.reconcile([BASE], now=2.0)
     assert states(store, "a") == [State.ANSWERED]
 
 
@@ -147,22 +154,23 @@ def test_a_version_whose_folder_was_pruned_is_kept_while_a_descendant_is_there(s
     manifests = [BASE, a_version(1, ["a"]), a_version(2, ["b"]), a_version(3, ["c"])]
     for manifest in manifests:
         store.commit_version(manifest, now=0.0)
-    assert store.reconcile(manifests[-1:], now=1.0).lost == ()
+    store.reconcile(manifests[-1:], now=1.0)
+    assert known(store) == [0, 1, 2, 3]
     assert states(store, *"abc") == [State.TRAINED] * 3
 
 
 def test_a_manifest_that_was_never_committed_is_taken_over(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="learner", limit=1, lease_s=1e9, now=0.0)
-    outcome = store.reconcile([BASE, a_version(1, ["a"])], now=1.0)
-    assert outcome == Reconciled(committed=(0, 1), lost=(), returned=0, freed=())
+    assert store.reconcile([BASE, a_version(1, ["a"])], now=1.0) == ()
+    assert known(store) == [0, 1]
     assert states(store, "a") == [State.TRAINED]
 
 
 def test_leases_that_a_dead_learner_left_are_freed(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="dead", limit=1, lease_s=1e9, now=0.0)
-    assert store.reconcile([BASE], now=1.0).freed == ("a",)
+    assert store.reconcile([BASE], now=1.0) == ("a",)
     assert len(store.waiting(now=1.0)) == 1
     assert store.turn("a").attempts == 0
 
@@ -171,7 +179,7 @@ def test_a_death_counts_against_the_turns_that_the_dead_learner_held(store: Stor
     for name in "abc":
         add_judged(store, name)
     store.claim("learn", owner="dead", limit=2, lease_s=1e9, now=0.0)
-    assert store.reconcile([BASE, a_version(1, ["a"])], now=1.0, error="it died").freed == ("b",)
+    assert store.reconcile([BASE, a_version(1, ["a"])], now=1.0, error="it died") == ("b",)
     found = [(record.attempts, record.error) for record in map(store.turn, "abc")]
     assert found == [(0, None), (1, "it died"), (0, None)]
 
@@ -182,7 +190,8 @@ def test_a_lost_rollback_gives_the_reverted_turns_back(store: Store) -> None:
     for manifest in manifests:
         store.commit_version(manifest, now=0.0)
     store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=0.0)
-    assert store.reconcile(manifests, now=1.0).lost == (2,)
+    store.reconcile(manifests, now=1.0)
+    assert known(store) == [0, 1]
     assert states(store, "a") == [State.TRAINED]
 
 
@@ -192,7 +201,9 @@ def test_reconciling_twice_changes_nothing(store: Store) -> None:
     manifests = [BASE, a_version(1, ["a"])]
     store.commit_version(a_version(2, ["b"], parent=0), now=0.0)
     store.reconcile(manifests, now=1.0)
-    assert store.reconcile(manifests, now=2.0) == Reconciled(committed=(), lost=(), returned=0, freed=())
+    before = store.versions(), [store.turn(name) for name in "ab"]
+    assert store.reconcile(manifests, now=2.0) == ()
+    assert before == (store.versions(), [store.turn(name) for name in "ab"])
 
 
 def test_a_number_taken_by_another_manifest_gives_its_turns_back(store: Store) -> None:
@@ -200,10 +211,11 @@ def test_a_number_taken_by_another_manifest_gives_its_turns_back(store: Store) -
         add_judged(store, turn)
     store.commit_version(a_version(1, ["a"]), now=0.0)
     store.commit_version(a_version(2, ["b"]), now=0.0)
-    told = store.reconcile([a_version(1, ["c"])], now=1.0)
-    assert (set(told.lost), told.committed, told.returned) == ({1, 2}, (1,), 2)
+    store.reconcile([a_version(1, ["c"])], now=1.0)
+    assert known(store) == [1]
     assert states(store, *"abc") == [State.JUDGED, State.JUDGED, State.TRAINED]
-    assert store.reconcile([a_version(1, ["c"])], now=2.0).lost == ()
+    store.reconcile([a_version(1, ["c"])], now=2.0)
+    assert known(store) == [1]
 
 
 def test_the_newest_published_version_is_known(store: Store) -> None:

@@ -61,7 +61,9 @@ def test_a_removed_turn_is_never_put_back_nor_returned(store: Store) -> None:
     one_of_each(store)
     store.prune(now=100.0, max_age_s=50.0, max_bytes=None)
     assert store.requeue(["reverted"], now=101.0) == 0
-    assert store.reconcile([], now=101.0).returned == 0
+    store.reconcile([], now=101.0)
+    assert store.versions() == []
+    assert store.counts().states[State.JUDGED] == 1
     assert {r.turn.id for r in store.claim("learn", owner="l", limit=9, lease_s=9, now=101.0)} == {"judged"}
 
 
