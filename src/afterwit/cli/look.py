@@ -118,7 +118,10 @@ def ledger(
         int | None, typer.Argument(help="A weight version. Default: the newest that learned something.")
     ] = None,
     session: Annotated[
-        str | None, typer.Option(help="The learning from this conversation, in place of one version.")
+        str | None,
+        typer.Option(
+            help="The learning from this session, in place of one version: its id, a turn's, or `last`."
+        ),
     ] = None,
     answers: Annotated[
         bool, typer.Option("--answers", help="Sample greedy answers before and after (loads both versions).")
@@ -133,7 +136,7 @@ def ledger(
 
         afterwit ledger                     # the newest that learned
         afterwit ledger 3 --answers
-        afterwit ledger --session SESSION
+        afterwit ledger --session last
     """
     end_at_signals()
     from afterwit.printing.ledger import print_ledger

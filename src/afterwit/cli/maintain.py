@@ -339,8 +339,8 @@ def export(
     from afterwit.errors import SettingError
     from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
+    from afterwit.printing.names import session_named
     from afterwit.printing.terminal import working
-    from afterwit.printing.turns import session_named
     from afterwit.store import Filter
 
     if format not in (known := (WHOLE, *FORMATS, ADAPTER)):

@@ -107,7 +107,7 @@ def exclude(
         afterwit exclude last
         afterwit exclude SESSION --undo
     """
-    from afterwit.printing.turns import session_named
+    from afterwit.printing.names import session_named
     from afterwit.text import counted
 
     with store_of(home) as store:
@@ -213,7 +213,7 @@ def forget(
 
     from afterwit.errors import SettingError, TurnNotFound
     from afterwit.home.forget import forget_adapter, forget_session
-    from afterwit.printing.turns import session_named
+    from afterwit.printing.names import session_named
 
     if (session is None) == (adapter is None):
         raise SettingError("name a session, or an adapter with --adapter")

@@ -16,10 +16,11 @@ from afterwit.config import Settings, home_of, load
 from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
 from afterwit.practice.table import learned_from
+from afterwit.printing.names import session_named
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, unlisted, working, write_json
 from afterwit.promotion.episodes import EventKind
 from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
-from afterwit.text import counted, listed
+from afterwit.text import counted, listed, signed
 from afterwit.turn import SHARED, Turn, one_line
 from afterwit.verdict import Question, Verdict
 from afterwit.version import Origin
@@ -79,7 +80,7 @@ def print_ledger(
     console, sampled = Terminal(), dict[str, Answers]()
     with build.store_of_home(home) as store:
         if session is not None:
-            listed = _of_session(store, session)
+            listed = _of_session(store, session_named(store, session))
         else:
             chosen = _chosen(store.versions(), version)
             learned = sorted(store.learned(version=chosen.number), key=lambda one: (one.replayed, one.turn))
@@ -113,10 +114,6 @@ def became(store: Store, record: Record) -> list[Text]:
 def _of_session(store: Store, session: str) -> list[Entry]:
     """Its turns, oldest first, each with all versions that learned from it."""
     records = {record.turn.id: record for record in store.turns(Filter(session=session))}
-    if not records:
-        raise SettingError(
-            f"no turn of session {session} is in the store: `afterwit show TURN` names a turn's session"
-        )
     learned: dict[str, list[LearnedTurn]] = {turn: [] for turn in records}
     for each in store.learned(turns=list(records)):
         learned[each.turn].append(each)
@@ -162,7 +159,7 @@ def _lines(entry: Entry, fates: Mapping[int, str], answers: Answers | None) -> I
             for message in record.next_state.messages:
                 yield Text(f"  then: {message.role}: {one_line(message, WIDTH)}", style="magenta")
             if (feedback := record.next_state.feedback) is not None:
-                reward = "" if feedback.reward is None else f" {feedback.reward:+d}"
+                reward = "" if feedback.reward is None else f" {signed(feedback.reward)}"
                 words = f": {feedback.words}" if feedback.words else ""
                 yield Text(f"  then: feedback{reward}{words}", style="magenta")
         if record.verdict is not None:
@@ -174,11 +171,11 @@ def _lines(entry: Entry, fates: Mapping[int, str], answers: Answers | None) -> I
 
 
 def _judged(verdict: Verdict) -> Iterator[Text]:
-    parts = [f"reward {verdict.reward:+d} by {verdict.source}"]
+    parts = [f"reward {signed(verdict.reward)} by {verdict.source}"]
     for question in Question:
         votes = [vote.value for vote in verdict.votes if vote.question is question]
         if votes:
-            values = ", ".join("invalid" if value is None else f"{value:+d}" for value in votes)
+            values = ", ".join("invalid" if value is None else signed(value) for value in votes)
             parts.append(f"{question} votes {values}")
     yield Text(f"  {' · '.join(parts)}")
     yield from (Text(f"  hint: {hint}") for hint in verdict.hints)

@@ -16,19 +16,18 @@ from rich.text import Text
 
 from afterwit.build import store_of_home
 from afterwit.config import Settings, home_of, load
-from afterwit.errors import SettingError, TurnNotFound
 from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.printing.ledger import became
+from afterwit.printing.names import session_named, turn_named
 from afterwit.printing.terminal import WIDE, Terminal, Working, moment, working, write_json
-from afterwit.store import Filter, Record, Store, summary
-from afterwit.text import counted
-from afterwit.turn import Kind, Message, Turn, one_line, turn_of_response
+from afterwit.store import Filter, Record, summary
+from afterwit.text import counted, signed
+from afterwit.turn import Kind, Message, Turn, one_line
 from afterwit.verdict import Feedback, JudgedTurn, Verdict
 
 if TYPE_CHECKING:
     from afterwit.learning.trainer import Advantage, Explained
 
-LAST = "last"
 ID_CHARS = 12
 """Characters of a turn's id that are listed: its millisecond, and ten random bits. More only as needed."""
 
@@ -115,7 +114,7 @@ def turn_table(records: Sequence[Record], *, width: int) -> Table:
         table.add_row(
             short,
             when,
-            "" if verdict is None else f"{verdict.reward:+d}" if verdict.reward else "0",
+            "" if verdict is None else signed(verdict.reward),
             "" if verdict is None else str(len(verdict.hints)),
             _state(record),
             Text(one_line(record.turn.message, width)),
@@ -154,7 +153,7 @@ def review_lines(record: Record) -> Iterator[str]:
     """A turn in a few lines for review: its lesson, and why that is doubtful."""
     verdict = record.verdict
     reward = 0 if verdict is None else verdict.reward
-    yield f"{record.turn.id}  reward {reward:+d}  from {record.turn.scope}"
+    yield f"{record.turn.id}  reward {signed(reward)}  from {record.turn.scope}"
     yield f"  response  {one_line(record.turn.message, WIDTH)}"
     for hint in () if verdict is None else verdict.hints:
         yield f"  hint      {' '.join(hint.split())}"
@@ -201,7 +200,7 @@ def print_turn(home: Path | None, turn: str, *, advantages: bool, config: Path |
     """
     settings, console = load(home=home, file=config), Terminal()
     with store_of_home(home) as store:
-        record = store.turn(last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
+        record = store.turn(turn_named(store, turn))
         groups = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
         for part in (*_parts(record), *became(store, record)):
             console.print(part)
@@ -212,27 +211,6 @@ def print_turn(home: Path | None, turn: str, *, advantages: bool, config: Path |
         parts = list(_taught(record, record.verdict, settings, home_of(home), rewards, line))
     for part in parts:
         console.print(part)
-
-
-def last(store: Store) -> str:
-    """The newest turn of a conversation, whatever its state; without any, the newest turn."""
-    for where in (Filter(kind=Kind.MAIN), None):
-        found = next(iter(store.turns(where, limit=1, newest_first=True)), None)
-        if found is not None:
-            return found.turn.id
-    raise SettingError("no turn is recorded yet: point an agent at `afterwit serve` first")
-
-
-def session_named(store: Store, name: str) -> str:
-    """The session of this id, or of the turn of this id; `last`: of the newest turn. Raises TurnNotFound."""
-    if name == LAST:
-        return store.turn(last(store)).turn.session
-    if next(store.turns(Filter(session=name), limit=1), None) is not None:
-        return name
-    try:
-        return store.turn(store.resolve(name)).turn.session
-    except TurnNotFound as error:
-        raise TurnNotFound(f"there is no session {name}, and no turn") from error
 
 
 def _parts(record: Record) -> Iterator[RenderableType]:
@@ -274,7 +252,7 @@ def _parts(record: Record) -> Iterator[RenderableType]:
 
 def _feedback(feedback: Feedback) -> Iterator[RenderableType]:
     if feedback.reward is not None:
-        yield Text(f"feedback: reward {feedback.reward:+d}", style="magenta")
+        yield Text(f"feedback: reward {signed(feedback.reward)}", style="magenta")
     for title in ("text", "hint", "correction"):
         if (words := getattr(feedback, title)) is not None:
             yield Panel(Text(words), title=f"feedback: {title}", title_align="left", border_style="magenta")
@@ -292,9 +270,9 @@ def _panel(message: Message, title: str, style: str) -> Panel:
 
 
 def _verdict(verdict: Verdict) -> RenderableType:
-    lines = [Text(f"reward {verdict.reward:+d} by {verdict.source.value}", style="bold")]
+    lines = [Text(f"reward {signed(verdict.reward)} by {verdict.source.value}", style="bold")]
     for vote in verdict.votes:
-        value = "invalid" if vote.value is None else f"{vote.value:+d}"
+        value = "invalid" if vote.value is None else signed(vote.value)
         why = f" ({vote.rejected})" if vote.rejected else ""
         words = " ".join(vote.words.split())[:300]
         seen = f": {words}" if words else ""

@@ -18,7 +18,7 @@ from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.version import Effect, Origin
-from tests.store.examples import a_version, add_judged
+from tests.store.examples import HINTED, a_version, add_judged
 
 run = CliRunner()
 EFFECT = Effect(turn="eeffect", before=-2.0, after=-2.5, hinted_before=-4.0)
@@ -92,11 +92,22 @@ def test_a_conversation_is_followed_to_what_became_of_it(taught: Path) -> None:
     with store_of_home(taught) as store:
         store.commit_version(replace(a_version(3), origin=Origin.ROLLBACK, restores=1, reverts=(2,)), now=6.0)
     (turn,) = lines("ledger", "--session", "talk", home=taught)
+    for named in ("last", "eeff"):  # the newest turn's, and that of a turn whose id begins so
+        assert lines("ledger", "--session", named, home=taught) == [turn]
     assert (turn["turn"], turn["state"], turn["reason"]) == ("eeffect", "SKIPPED", "reverted")
     assert [each["fate"] for each in turn["learned"]] == ["taken back by version 3"]
     assert "learned in version 2, taken back by version 3" in text(
         "show", "eeffect", "--no-advantages", home=taught
     )
+
+
+def test_a_reward_of_zero_has_no_sign_on_any_screen(taught: Path) -> None:
+    with store_of_home(taught) as store:
+        add_judged(store, "fnone", replace(HINTED, reward=0))
+    for screen in (["show", "fnone", "--no-advantages"], ["ledger", "--session", "fnone"]):
+        found = text(*screen, home=taught)
+        assert "reward 0 by votes" in found
+        assert "+0" not in found
 
 
 def test_a_turn_whose_content_is_gone_still_stands_there(taught: Path) -> None:
@@ -110,7 +121,7 @@ def test_a_turn_whose_content_is_gone_still_stands_there(taught: Path) -> None:
     ("arguments", "words"),
     [
         (["9"], "there is no version 9; there are: 0, 1, 2"),
-        (["--session", "none"], "no turn of session none"),
+        (["--session", "none"], "there is no session none, and no turn"),
         (["2", "--session", "talk"], "give it alone"),
     ],
 )
