@@ -85,16 +85,22 @@ def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
     url = store_url(folder, settings.url)
     if make:
         make_home(folder)
-    elif not store_exists(url):
-        place = "store.url" if settings.url else folder / STORE
-        raise SettingError(
-            f"there is no store at {place}: start `afterwit serve` first, or name another --home"
-        )
+    else:
+        require_store(settings, folder)
     store = open_store(url, fingerprint=None, synchronous=settings.synchronous)
     try:
         yield store
     finally:
         store.close()
+
+
+def require_store(settings: StoreSettings, home: Path) -> None:
+    """SettingError if the home has no store."""
+    if not store_exists(store_url(home, settings.url)):
+        place = "store.url" if settings.url else home / STORE
+        raise SettingError(
+            f"there is no store at {place}: start `afterwit serve` first, or name another --home"
+        )
 
 
 def store_at(url: str) -> Store:

@@ -174,14 +174,14 @@ def _version(home: Path | None, version: int | None) -> tuple[Versions, int]:
     from afterwit.version import Origin
 
     settings, folder = loaded(home)
-    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
-    versions.follow()
     if version is None:
         with store_of(home) as store:
             back = [
                 row.number for row in store.versions(SHARED) if row.origin in (Origin.ROLLBACK, Origin.REPLAY)
             ]
             version = max(store.latest_published(), *back, 0)
+    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
+    versions.follow()
     return versions, version
 
 

@@ -148,8 +148,8 @@ def rollback(
     from afterwit.turn import SHARED
 
     settings, folder = loaded(home)
-    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     with store_of(home) as store:
+        versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
         made = roll_back(versions.of(adapter), version, now=time.time())
         try:
             store.commit_version(made, now=time.time())

@@ -86,6 +86,7 @@ def _forgotten(
             f"{waiting} holds turns that were served while the store was away: `afterwit serve` records them;"
             " forget afterwards"
         )
+    build.require_store(settings.store, home)
     folder = model_folder(settings.model, home)
     versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store:

@@ -150,6 +150,25 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["rollback", "0"],
+        ["merge", "out"],
+        ["forget", "--adapter", "key:a"],
+        ["lessons", "drop", "1", "--undo"],
+    ],
+    ids=" ".join,
+)
+def test_a_home_that_is_not_there_has_no_store_for_any_command(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--home", str(tmp_path / "none")])
+    assert f"there is no store at {tmp_path / 'none' / 'store.db'}" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_home_without_a_store_is_told_how_to_get_one(tmp_path: Path) -> None:
     result = run.invoke(app, ["turns", "--home", str(tmp_path)])
     assert isinstance(result.exception, SettingError)
