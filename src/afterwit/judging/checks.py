@@ -22,6 +22,11 @@ LEAST_RIGHT = 0.8
 """Share of right answers. A judge is surely below it if its whole interval is."""
 KINDS, SHOWN, WIDTH = 32, 3, 60
 """Kinds of calls that are checked, the most frequent; the least right are shown, each by this width."""
+UNTESTED = {
+    False: "not known yet: `afterwit serve` tests it before it votes",
+    True: "assumed: this judge votes without a test",
+}
+"""Of a judge without an examination, by whether it has voted: one that is examined votes only afterwards."""
 MOST_INVALID = 0.5
 """Share of invalid votes above which the judge itself is at fault, and not single answers."""
 
@@ -311,7 +316,7 @@ def findings(report: JudgeReport) -> Iterator[tuple[str, str]]:
     """Each check's name and its result in words."""
     right, kind = report.calibration.right, report.calibration.too_kind
     praised = f"; it praised {kind.count} of {kind.of} bad ones" if kind.of else ""
-    yield "can judge", report.unable or report.how or "yes, or not known yet"
+    yield "can judge", report.unable or report.how or UNTESTED[report.invalid.of > 0]
     yield "turns", f"{report.turns} judged, the newest"
     yield "votes on rewards", str(report.rewards)
     yield "votes on hints", str(report.hints)

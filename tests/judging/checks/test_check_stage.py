@@ -82,12 +82,14 @@ async def test_votes_that_differ_too_much_are_reported_and_the_shares_kept(store
 def test_checks_without_turns_are_described_in_words(opened):
     empty = dict(findings(report_of(opened)))
     assert empty["invalid votes"] == "no votes yet"
+    assert empty["can judge"].startswith("not known yet")
     assert judge_shares(opened) == {}
     for turn, verdict in (("t1", HINTED), ("t2", PRAISED), ("t3", HINTED)):
         add_judged(opened, turn, verdict)
     known = dict(findings(report_of(opened)))
     assert known.keys() == empty.keys()
     assert known["invalid votes"].startswith("2 of 6 (")
+    assert known["can judge"].startswith("assumed")
 
 
 def test_bad_ends_and_complaints_are_no_good_ends(opened):
