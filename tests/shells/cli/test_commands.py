@@ -161,10 +161,10 @@ def test_what_cannot_be_done_is_said_in_one_line(
     ids=" ".join,
 )
 def test_a_home_that_is_not_there_has_no_store_for_any_command(
-    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([*command.split(), "--home", str(tmp_path / "none")])
+        main([*command, "--home", str(tmp_path / "none")])
     assert f"there is no store at {tmp_path / 'none' / 'store.db'}" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
