@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +18,8 @@ from afterwit.turn import Kind, turn_id
 from afterwit.verdict import Feedback, Source, Verdict
 from tests.gateway.serving import USER, Serving, serving
 from tests.store.examples import a_version, add_judged
+
+RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
 
 
 async def give(gateway: Serving, key: str | None = None, **body):
@@ -161,6 +166,25 @@ async def test_words_that_cannot_teach_get_one_line_and_are_not_recorded(gateway
     assert answer.json()["error"]["message"].startswith(why)
     (record,) = await gateway.records()
     assert (record.state, record.next_state) == (State.OPEN, None)
+
+
+async def test_the_example_of_the_docs_records_a_thumb_a_hint_and_a_correction(
+    gateway: Serving, tmp_path: Path
+):
+    (shown,) = re.findall(r"(?ms)^```\n(TOKEN=.*?)^```", RUNNING.read_text(encoding="utf-8"))
+    home = tmp_path / ".local" / "share" / "afterwit"
+    home.mkdir(parents=True)
+    (home / "page-token").write_text(gateway.app.gateway.token)
+    typed = shown.replace("http://127.0.0.1:8720/v1", gateway.url)
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    ran = await asyncio.create_subprocess_exec("sh", "-c", typed, env=environment)
+    assert await ran.wait() == 0
+    (record,) = await gateway.records()
+    assert record.next_state is not None
+    given = record.next_state.feedback
+    assert given is not None
+    assert (given.reward, given.hint) == (-1, "Answer in one sentence.")
+    assert given.correction == "Air scatters blue light most."
 
 
 async def test_a_correction_of_a_turn_that_is_gone_is_refused(gateway: Serving):
