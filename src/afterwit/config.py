@@ -340,14 +340,18 @@ ELSEWHERE = {
 
 
 def _nearest(path: Sequence[str]) -> str:
-    """The setting that was meant: one of such a name in any section; else all of this section."""
+    """The setting that was meant: one of this section with all the words of the name; else one of such a name
+    in any section; else all of this section."""
     last, names = _cut(path[-1].lower()), known_names()
     path = [*path[:-1], ELSEWHERE.get(last, last)]
     own = {name: {name.rpartition(".")[2], name.replace(".", "_")} for name in names}
-    close = difflib.get_close_matches(path[-1], set[str]().union(*own.values()), n=1, cutoff=0.75)
-    meant = [name for name in names if own[name].intersection(close)]
-    near = difflib.get_close_matches(".".join(path), meant, n=1, cutoff=0.0)
     siblings = [name for name in names if name.rpartition(".")[0] == ".".join(path[:-1])]
+    words = {*path[-1].split("_")}
+    meant = [name for name in siblings if words <= {*name.rpartition(".")[2].split("_")}]
+    if not meant:
+        close = difflib.get_close_matches(path[-1], set[str]().union(*own.values()), n=1, cutoff=0.75)
+        meant = [name for name in names if own[name].intersection(close)]
+    near = difflib.get_close_matches(".".join(path), meant, n=1, cutoff=0.0)
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(siblings)}"
 
 

@@ -56,6 +56,8 @@ def test_a_section_that_is_written_as_a_setting_is_told_so(home: Path, line: str
         ("engine.url=http://x:1", "is a setting of other engines: set engine.kind to vllm or sglang"),
         ("judg.votes=3", "did you mean judge"),
         ("gateway.port=1", "did you mean serve.port?"),
+        ("gateway.temperature=1", "did you mean gateway.force_temperature?"),
+        ("store.days=1", "did you mean store.keep_days?"),
         ("learner.w_rl=1", "did you mean objective.w_rl?"),
         ("learner.target_kl=0.1", "learner.target_kl on the command line; known here: learner.enabled, "),
         ("judge.votes=many", "judge.votes = 'many' on the command line"),
