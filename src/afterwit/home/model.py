@@ -24,6 +24,15 @@ DEQUANTISED = "gguf"
 
 def model_folder(name: str | None, home: Path) -> Path:
     """The folder of `name`, or of the model this home was made with. SettingError if there is none."""
+    name, place = named_model(name, home)
+    if is_gguf(place):
+        return _dequantised(place, home)
+    return _checked(place if place.exists() else downloaded(name))
+
+
+def named_model(name: str | None, home: Path) -> tuple[str, Path]:
+    """A model's name, or that of the home's own, and its place on the disk, where there is nothing for a
+    hub id. SettingError if it names no model."""
     name = name or remembered_model(home)
     if name is None:
         raise SettingError(
@@ -31,14 +40,10 @@ def model_folder(name: str | None, home: Path) -> Path:
             "or run `afterwit demo`, which brings a tiny one"
         )
     refuse_other_kinds(name)
-    folder = Path(name).expanduser()
-    if is_gguf(folder):
-        return _dequantised(folder, home)
-    if folder.exists():
-        return _checked(folder)
-    if looks_like_a_path(name):
-        raise SettingError(f"there is no model at {folder}")
-    return _checked(downloaded(name))
+    place = Path(name).expanduser()
+    if not place.exists() and _looks_like_a_path(name):
+        raise SettingError(f"there is no model at {place}")
+    return name, place
 
 
 def refuse_other_kinds(name: str) -> None:
@@ -99,7 +104,7 @@ def _checked(folder: Path) -> Path:
     return folder
 
 
-def looks_like_a_path(name: str) -> bool:
+def _looks_like_a_path(name: str) -> bool:
     """Whether a name can be no hub id."""
     return name.startswith((".", "/", "~")) or name.count("/") != 1 or name.lower().endswith(SUFFIX)
 

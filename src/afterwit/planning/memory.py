@@ -16,8 +16,7 @@ from afterwit.engines.model_files import shapes_of, weights_of
 from afterwit.errors import SettingError
 from afterwit.gguf.family import config_of
 from afterwit.gguf.file import contradictions, is_gguf, read_head
-from afterwit.home.home import remembered_model
-from afterwit.home.model import TAKES, downloaded, looks_like_a_path, refuse_other_kinds
+from afterwit.home.model import TAKES, downloaded, named_model
 from afterwit.learning.settings import LearnerSettings
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -141,13 +140,7 @@ def model_of(name: str | None, home: Path) -> Model:
 
     SettingError if there is none, or if its memory cannot be counted.
     """
-    name = name or remembered_model(home)
-    if name is None:
-        raise SettingError(f"no model: {TAKES}")
-    refuse_other_kinds(name)
-    folder = Path(name).expanduser()
-    if not folder.exists() and looks_like_a_path(name):
-        raise SettingError(f"there is no model at {folder}")
+    name, folder = named_model(name, home)
     if is_gguf(folder):
         with contradictions(folder):
             path, config = folder, config_of(read_head(folder)) | {"dtype": "bfloat16"}
