@@ -24,6 +24,7 @@ from afterwit.judging.verdicts import is_examined
 from afterwit.learning.passes import Row, probe, response_logits
 from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
+from afterwit.objective.terms import at, logprobs
 from afterwit.publish.publisher import BASE, check_capable, examine
 from afterwit.turn import Basis, Sampling
 from afterwit.weights.agreement import gap, most
@@ -69,13 +70,12 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) 
         async for step in stream:
             steps.append(step)
     ids = tuple(token for step in steps for token in step.ids)
-    logprobs = [value for step in steps for value in step.logprobs]
+    sampled = [value for step in steps for value in step.logprobs]
     tau = SAMPLING.temperature if engine.capabilities.basis is Basis.PROCESSED else 1.0
     with torch.no_grad():
-        logits_TV = response_logits(widened(model), [Row(prompt=prompt, response=ids)])[0].float()
-    ids_T = torch.tensor(ids, device=logits_TV.device)
-    scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
-    apart, limit = gap(scored_T.tolist(), logprobs), most(engine.facts.dtype)
+        (logits_TV,) = response_logits(widened(model), [Row(prompt=prompt, response=ids)])
+    scored_T = at(logprobs(logits_TV, tau), torch.tensor(ids, device=logits_TV.device))
+    apart, limit = gap(scored_T.tolist(), sampled), most(engine.facts.dtype)
     seen = f"{len(ids)} sampled tokens re-score within {apart:.2g} nats on average"
     expect(apart <= limit, f"{seen}; at most {limit:g} is right")
     return seen

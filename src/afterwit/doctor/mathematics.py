@@ -18,6 +18,7 @@ from afterwit.learning.policy import FrozenModels
 from afterwit.learning.trainer import Trainer
 from afterwit.learning.update import score, update_state
 from afterwit.objective import ObjectiveSettings
+from afterwit.objective.terms import at, logprobs
 from afterwit.weights.agreement import LEAST, MOST_EXACT, allowed
 from afterwit.weights.weights import widened
 
@@ -104,9 +105,7 @@ class _Paths:
         packing = Packing.of(self._settings, model)
         stream = stream_logits(model, rows, self._settings.pass_tokens, packing)
         return [
-            torch.log_softmax(logits_TV.double().cpu(), -1)
-            .gather(-1, torch.tensor(row.response)[:, None])
-            .squeeze(-1)
+            at(logprobs(logits_TV.double().cpu(), 1.0), torch.tensor(row.response))
             for row, logits_TV in zip(rows, stream, strict=True)
         ]
 

@@ -12,7 +12,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from random import Random
@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 
 from afterwit.fused_head.head import Head, head_of
 from afterwit.learning.settings import LearnerSettings
+from afterwit.objective.terms import at, logprobs
 from afterwit.packing.attention import unsupported_reason
 from afterwit.packing.pack import WORTH, Path, inputs, pack, ratio, together
 from afterwit.version import AMPLIFIED, Probe
@@ -186,11 +187,11 @@ def probe(model: PreTrainedModel) -> Probe:
     config, random = model.config.get_text_config(), Random(0)
     tokens = min(PROBE_TOKENS, getattr(config, "max_position_embeddings", None) or PROBE_TOKENS)
     ids = tuple(map(random.randrange, [config.vocab_size] * tokens))
-    logprobs = _logprobs(model, ids)
+    plain = Probe(ids=ids, logprobs=_logprobs(model, ids))
     if not layers:
-        return Probe(ids=ids, logprobs=logprobs)
+        return plain
     with _amplified(layers):
-        return Probe(ids=ids, logprobs=logprobs, amplified=_logprobs(model, ids))
+        return replace(plain, amplified=_logprobs(model, ids))
 
 
 def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
@@ -200,7 +201,7 @@ def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]
     for part_NV, of_N in zip(
         torch.split(logits_TV, LOGPROB_ROWS), torch.split(ids_T, LOGPROB_ROWS), strict=True
     ):
-        found += part_NV.double().log_softmax(-1).gather(-1, of_N[:, None])[:, 0].tolist()
+        found += at(logprobs(part_NV.double(), 1.0), of_N).tolist()
     return tuple(found)
 
 
