@@ -109,6 +109,8 @@ class Progress:
     """Of the last share minus the first. Those of all tests hold the true changes together, with 95 %."""
     trend: Trend
     """Whether fewer sessions have a complaint than at first: by the change, or by the trend over all."""
+    over_all: int | None = None
+    """The sessions over all of which the trend is decided, because the change alone does not decide it."""
 
     @property
     def answer(self) -> str:
@@ -130,8 +132,12 @@ class Progress:
             f"{count / of:.0%} of the {which} {of}"
             for which, (count, of) in (("first", self.first), ("last", self.last))
         ]
-        change = f"{100 * self.change.low:+.0f} to {100 * self.change.high:+.0f} points"
-        return f"{shares[0]} sessions had a complaint, {shares[1]} (change {change})"
+        change = f"{in_points(self.change.low)} to {in_points(self.change.high)} points"
+        words = f"{shares[0]} sessions had a complaint, {shares[1]} (change {change})"
+        if self.over_all is None:
+            return words
+        become = "rarer" if self.trend is Trend.LESS else "more frequent"
+        return f"{words}; over all {self.over_all} sessions complaints become {become}, which decides"
 
 
 def progress(requests: Iterable[PersonRequest], *, periods: int = PERIODS) -> Progress:
@@ -150,12 +156,14 @@ def progress(requests: Iterable[PersonRequest], *, periods: int = PERIODS) -> Pr
     first, last = (sum(beginning), len(beginning)), (sum(end), len(end))
     change = difference_interval(first, last, z=z)
     trend = Trend.of(change)
+    whole = _over_all(complained, z) if trend is Trend.UNCLEAR else Trend.UNCLEAR
     return Progress(
         periods=found,
         first=first,
         last=last,
         change=change,
-        trend=_over_all(complained, z) if trend is Trend.UNCLEAR else trend,
+        trend=trend if whole is Trend.UNCLEAR else whole,
+        over_all=None if whole is Trend.UNCLEAR else size,
     )
 
 
@@ -212,6 +220,11 @@ class Interval:
     def __post_init__(self) -> None:
         if not self.low <= self.high:
             raise ValueError(f"an interval from {self.low} to {self.high}")
+
+
+def in_points(share: float) -> str:
+    """The end of a change in percentage points, with its sign: a decimal only where the rest would be 0."""
+    return f"{100 * share:+.{1 if abs(share) < 0.005 else 0}f}"
 
 
 def wilson_interval(count: int, of: int, *, z: float = Z) -> Interval:

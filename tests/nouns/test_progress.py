@@ -66,10 +66,14 @@ def test_between_two_tests_the_answer_stays_so_that_a_daily_look_sees_no_more_th
 
 
 def test_a_slow_decline_is_found_by_the_trend_over_all_and_one_of_long_ago_by_the_first_and_the_last():
-    slow = [request(n, complaint=n % 10 < 7 - n // 50) for n in range(228)]
-    assert progress(slow).trend is Trend.LESS
+    slow = [request(n, complaint=n % 10 < 7 - n // 60) for n in range(228)]
+    found = progress(slow)
+    assert found.trend is Trend.LESS
+    assert found.change.high > 0
+    assert found.sentence.endswith("over all 228 sessions complaints become rarer, which decides.")
     soon = [request(n, complaint=n % 10 < (7 if n < 30 else 2)) for n in range(1200)]
     assert progress(soon).trend is Trend.LESS
+    assert progress(soon).sentence.endswith(" points).")
 
 
 def test_of_sessions_that_ran_together_those_that_came_first_count_as_the_first():
@@ -88,6 +92,12 @@ def test_of_sessions_that_ran_together_those_that_came_first_count_as_the_first(
     assert [period.complaining for period in progress(requests, periods=4).periods] == [16, 15, 8, 8]
     assert found.trend is Trend.LESS
     assert found.first == (15, 15)
+
+
+def test_the_interval_of_a_clear_change_does_not_seem_to_reach_zero():
+    found = progress([request(n, complaint=n % 10 < 7 - n // 50) for n in range(228)])
+    assert found.over_all is None
+    assert "(change -54 to -0.1 points)" in found.sentence
 
 
 @pytest.mark.parametrize("sessions", [0, 1, 9])

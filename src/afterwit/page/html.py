@@ -18,6 +18,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from afterwit.lifecycle import State
+from afterwit.progress import in_points
 from afterwit.text import counted
 from afterwit.turn import one_line
 
@@ -88,6 +89,7 @@ def _templates() -> Environment:
         "state_words": STATES.__getitem__,
         "signed": {None: "", -1: "\u22121", 0: "0", 1: "+1"}.__getitem__,
         "count": counted,
+        "points": in_points,
         "one_line": partial(one_line, width=160),
     }
     return made
