@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 
-import click
 import typer
 from typer.main import get_command
 
@@ -63,8 +62,8 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 
 
 for panel, commands in PANELS.items():
-    for command in commands:
-        app.command(command.__name__.rstrip("_"), cls=Command, rich_help_panel=panel)(command)
+    for each in commands:
+        app.command(each.__name__.rstrip("_"), cls=Command, rich_help_panel=panel)(each)
 app.add_typer(lessons_app, name="lessons", rich_help_panel="Look")
 app.add_typer(maintain.keys_app, name="keys", rich_help_panel="Maintain")
 app.add_typer(maintain.store_app, name="store", rich_help_panel="Maintain")
@@ -103,7 +102,7 @@ def root(
 
 
 @cache
-def command() -> click.Command:
+def command() -> Callable[[Sequence[str]], object]:
     """All commands as one, which takes a while to make."""
     return get_command(app)
 
