@@ -17,7 +17,9 @@ import pytest
 
 from afterwit import plugins
 from afterwit.store.sqlite import SqliteStore
+from afterwit.turn import Kind
 from tests.fakes.models import tiny_qwen3
+from tests.store.examples import add
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {
@@ -139,9 +141,12 @@ except Exception as error:
 
 @pytest.mark.slow  # packages are built, and torch is imported
 def test_an_examples_command_is_there_and_counts(run: Callable[[str], str], home: Path) -> None:
-    SqliteStore.open(home / "store.db", fingerprint=None).close()
+    store = SqliteStore.open(home / "store.db", fingerprint=None)
+    add(store, "answer")
+    add(store, "title", kind=Kind.SIDE)
+    store.close()
     code = "from afterwit.cli.app import main; main(['count', 'turns'])"
-    assert run(code).strip() == "0"
+    assert run(code).strip() == "1"
 
 
 @pytest.mark.slow  # packages are built, and torch is imported

@@ -2,7 +2,7 @@
 
 from afterwit.engines.port import TeacherRow, is_logprob
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, RequestError, SettingError
-from afterwit.lifecycle import Reason, ReasonClass
+from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.turn import (
     ENTROPY_BYTES,
     Conversation,
@@ -36,6 +36,7 @@ __all__ = [
     "RequestError",
     "Sampling",
     "SettingError",
+    "State",
     "TeacherRow",
     "ToolCall",
     "Turn",
