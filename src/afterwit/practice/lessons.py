@@ -77,10 +77,10 @@ LEAST_STEP = 0.25
 in four more updates, and with smaller ones it stayed at 0.66."""
 FALLS = 0.95
 """A mean gap over this share of the one before it no longer falls."""
-TREND = 16
-"""Answers in each of the two means that tell whether a gap still falls: with 8, the noise of single answers
-ended lessons that had not moved yet."""
-FEWEST_TO_SETTLE = 3 * TREND
+TREND = 32
+"""Answers in each of the two means that tell whether a gap still falls: with 16, the noise of single answers
+ended a third of the lessons in the tools world while they fell."""
+FEWEST_TO_SETTLE = 2 * TREND
 """Answers before a gap may count as one that no longer falls."""
 MOST_SAMPLED = 4
 """Answers sampled for each one that may teach a lesson: good ones to synthetic requests, and those to
