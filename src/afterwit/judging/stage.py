@@ -117,7 +117,7 @@ class Judge:
         if self._examiner is not None and self._examiner.fault is not None:
             return self._examiner.fault
         if self._failed >= FAILURES_TOLD:
-            return f"the last {self._failed} turns could not be judged: {self._failure}"
+            return f"the last {self._failed} attempts to judge a turn failed: {self._failure}"
         return self._votes.warning()
 
     def _doing(self) -> str:

@@ -179,7 +179,7 @@ async def test_turns_that_all_fail_by_themselves_show_in_the_status_until_one_do
         await house.answered(f"t{at}")
     signals = Signals()
     running = asyncio.create_task(house.judge.run(signals))
-    words = "the last 3 turns could not be judged: HTTP 413: too long"
+    words = "the last 3 attempts to judge a turn failed: HTTP 413: too long"
     await asyncio.wait_for(house.until_status(False, words), 10)
     house.client.answer = FakeJudge().answer
     await house.answered("t3")
