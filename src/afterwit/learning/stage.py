@@ -68,7 +68,7 @@ class Learn:
     ) -> None:
         self._store, self._trainer, self._settings = store, trainer, trainer.settings
         self._now, self._watch = now, watch
-        self._health = LearnHealth(store, now)
+        self.health = LearnHealth(store, now)
         self._claims = Claims(
             store,
             trainer.versions,
@@ -113,15 +113,15 @@ class Learn:
             raise
         except Exception as error:  # the loop goes on and tries again
             if isinstance(error, VersionsUnavailable):
-                self._health.report(False, f"{error}; turns wait")
+                self.health.report(False, f"{error}; turns wait")
             else:
                 log.warning("learn: the step failed: %s%s", described(error), frames(error))
-                self._health.report(False, sentence(error))
+                self.health.report(False, sentence(error))
                 self._claims.distrust()
             self._last_step_failed = True
             return False
         if self._last_step_failed:
-            self._health.forget()
+            self.health.forget()
         self._last_step_failed = False
         if not worked:
             self._report_waiting(follow=follow)
@@ -172,26 +172,26 @@ class Learn:
         """
         gate = self._gate_of(self._choice.adapter)
         self._trainer.turn_to(self._choice.adapter)
-        self._health.waits(f"trains on {counted(len(records), 'turn')}", what=Phase.CLAIMED)
+        self.health.waits(f"trains on {counted(len(records), 'turn')}", what=Phase.CLAIMED)
         try:
             new, refused = self._trainer.build(self._claims.samples(records))
             self._claims.refuse(refused)
             replayed, _ = self._trainer.build(self._claims.replayable(self._trainer.adapter))
             if not new and (self._settings.update_gate or not replayed):
-                self._health.report(True, "no turn of the last batch carried a term: no update")
+                self.health.report(True, "no turn of the last batch carried a term: no update")
                 return
             version = self._updated(records, new, replayed, gate, progress)
         except UpdateRefused as error:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
-            self._health.report(False, f"{error}; {len(records)} turns are set aside as not_finite")
+            self.health.report(False, f"{error}; {len(records)} turns are set aside as not_finite")
         except VersionHeld as error:
             with self._store.transaction():
                 self._claims.end(records, Reason.HELD_BACK, str(error))
                 gate.held(error.evidence, str(error), now=self._now())
-            self._health.report(False, str(error))
+            self.health.report(False, str(error))
         except Stopped:
             self._claims.give_back(records)
-            self._health.waits("stopped in an update: its turns wait", what=Stopped)
+            self.health.waits("stopped in an update: its turns wait", what=Stopped)
             raise
         except LOST:
             raise
@@ -219,10 +219,10 @@ class Learn:
         except VersionHeld as error:
             with self._store.transaction():
                 gate.held(error.evidence, str(error), now=self._now())
-            self._health.report(False, str(error))
+            self.health.report(False, str(error))
         except Exception as error:  # a failure of this batch; the stage goes on
             log.warning("learn: the shared adapter's update failed: %s%s", described(error), frames(error))
-            self._health.report(False, sentence(error))
+            self.health.report(False, sentence(error))
         if version is None:
             self._claims.pass_over(records)
         else:
@@ -308,7 +308,7 @@ class Learn:
                 f" {objective.beta:.2g} for now"
             )
         if not choice.lags:
-            self._health.report(ok, message)
+            self.health.report(ok, message)
             return
         left = counted(choice.ready - len(choice.turns), "turn")
         lag = (
@@ -316,7 +316,7 @@ class Learn:
             " not all can train before they are too old, so the newest go first;"
             f" {self._claims.went_stale} became too old since the learner started"
         )
-        self._health.report(False, f"{message}; {lag}", lasting=not ok)
+        self.health.report(False, f"{message}; {lag}", lasting=not ok)
 
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
         """Report the failure and give the turns back; a failed attempt counts for those that may cause it."""
@@ -327,7 +327,7 @@ class Learn:
             needed, free = self._trainer.written_bytes, disk_usage(self._trainer.versions.root).free
             words += f"; it takes about {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free"
         longest = f"{_longest(records).turn.id} of {_tokens(_longest(records))}"
-        self._health.report(False, kind.value.format(error=words, turns=len(records), longest=longest))
+        self.health.report(False, kind.value.format(error=words, turns=len(records), longest=longest))
         suspects = poison_turns(records, kind)
         for record in suspects:
             self._claims.count_failure(record, sentence(error))
@@ -349,7 +349,7 @@ class Learn:
         return found
 
     def _say_forgetting(self, words: str) -> None:
-        self._health.waits(words, what="forgetting")
+        self.health.waits(words, what="forgetting")
 
     def begin(self) -> None:
         """Load the model and follow the folder of versions; call it before `forget` outside of `run`."""
@@ -365,25 +365,25 @@ class Learn:
                 self._watch(Phase.WRITTEN)
                 self._claims.commit(version, keep=gate.keep())
                 self._watch(Phase.COMMITTED)
-                self._health.report(False, _of_adapter(adapter, words), lasting=True)
+                self.health.report(False, _of_adapter(adapter, words), lasting=True)
                 return True
         return False
 
     def _report_waiting(self, *, follow: bool) -> None:
         if self._pause is not None:
-            self._health.waits(on_person(self._pause), what=self._pause)
+            self.health.waits(on_person(self._pause), what=self._pause)
             return
         choice, version = self._choice, self._trainer.versions.of(None).newest()
         waits = next_update(choice, self._settings) if follow else "no judged turn is left"
         what = (choice.ready, choice.held, choice.review)
-        self._health.waits(f"version {version}; {waits}", what=what)
+        self.health.waits(f"version {version}; {waits}", what=what)
 
     def _catch_up(self) -> None:
         """Follow the folder of versions. If the last learner kept dying, end the poison turn."""
         died_in = self._claims.catch_up()
         if (record := deadly(died_in, self._settings.max_attempts)) is not None:
             self._claims.end_abandoned(record)
-            self._health.report(
+            self.health.report(
                 False,
                 f"the learner died again and again in an update of {len(died_in)} turns (out of memory?);"
                 f" the longest, {record.turn.id} of {_tokens(record)} tokens, is set aside as learner_failed;"

@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from afterwit import build, plugins
 from afterwit.config import Settings
-from afterwit.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
+from afterwit.errors import (
+    AfterwitError,
+    AlreadyRunning,
+    NothingLearned,
+    SettingError,
+    StoreUnavailable,
+    VersionsUnavailable,
+)
 from afterwit.home.home import refuse_another_home
 from afterwit.learning.distributed import Placed
-from afterwit.learning.health import STAGE, FailureKind, LearnHealth, failure_kind, on_person
+from afterwit.learning.health import STAGE, FailureKind, failure_kind, on_person
 from afterwit.printing.terminal import end_at_signals
 from afterwit.running.logs import set_up
 from afterwit.running.ranks import launch, member, starts_ranks
@@ -59,13 +66,14 @@ class BatchSource(Protocol):
         rest: Callable[[float], object],
         report: Callable[[bool, str], object],
         committed: Callable[[Version], object],
-        paused: Callable[[], str | None],
+        before_batch: Callable[[], str | None],
     ) -> None:
         """Train until `stop()`, or for `steps` updates; `rest(seconds)` waits and wakes at a stop.
 
         `report` takes the stage's health and a sentence; call `committed` with each version that is on disk,
-        which deletes weights too old to keep. Call `paused` before each batch: it does what comes first, such
-        as an order to forget, and returns the reason to fetch none now, or None.
+        which deletes weights too old to keep. Call `before_batch` before each: it does what comes first, such
+        as an order to forget, waits while the store or the folder of versions is away, and returns the reason
+        to fetch no batch now, or None.
         """
 
 
@@ -128,9 +136,16 @@ def _on_batches(
     stage = build.learn_stage(settings, store, trainer, committed)
     stage.begin()
 
-    def paused() -> str | None:
-        pause = stage.settle(stop.is_set)
-        return None if pause is None else on_person(pause)
+    def before_batch() -> str | None:
+        while not stop.is_set():
+            try:
+                pause = stage.settle(stop.is_set)
+            except (StoreUnavailable, VersionsUnavailable) as error:
+                stage.health.report(False, f"{error}; no batch is fetched")
+                stop.wait(settings.learner.poll_s)
+            else:
+                return None if pause is None else on_person(pause)
+        raise Stopped
 
     with suppress(Stopped):
         BATCHES.loaded(source).run(
@@ -139,9 +154,9 @@ def _on_batches(
             steps=steps,
             stop=stop.is_set,
             rest=stop.wait,
-            report=LearnHealth(store, time.time).report,
+            report=stage.health.report,
             committed=stage.commit,
-            paused=paused,
+            before_batch=before_batch,
         )
 
 

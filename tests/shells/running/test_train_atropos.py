@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from afterwit.build import store_of_home, store_of_model, versions_of
 from afterwit.cli.app import app, main
 from afterwit.config import load
-from afterwit.errors import TurnNotFound
+from afterwit.errors import TurnNotFound, VersionsUnavailable
 from afterwit.home.home import remember_model
+from afterwit.learning.stage import Learn
 from afterwit.running.train import learn
+from afterwit.store import Pause
 from afterwit.version import Origin
 from plugins.atropos.tests.consumer.groups import plain_group, with_rows
 from tests.fakes.atropos_server import fake_atropos
@@ -85,3 +88,20 @@ def test_a_session_is_forgotten_before_the_next_batch(model: Path, tmp_path: Pat
             store.turn("turn0000")
     assert origins == [Origin.BASE, Origin.UPDATE, Origin.ROLLBACK, Origin.UPDATE, Origin.UPDATE]
     assert not versions_of(tmp_path, model).has_weights(1)
+
+
+def test_while_the_folder_of_versions_is_away_no_batch_is_fetched_and_none_is_lost(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle, away = Learn.settle, iter([True, True])
+
+    def settled(stage: Learn, stop: Callable[[], bool]) -> Pause | None:
+        if next(away, False):
+            raise VersionsUnavailable("the bucket does not answer")
+        return settle(stage, stop)
+
+    monkeypatch.setattr(Learn, "settle", settled)
+    train(model, tmp_path, "learner.poll_s=0.01", steps=1)
+    with store_of_home(tmp_path) as store:
+        assert [row.number for row in store.versions()] == [0, 1]
+    assert caplog.text.count("the bucket does not answer; no batch is fetched") == 1

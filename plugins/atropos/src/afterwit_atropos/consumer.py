@@ -64,7 +64,7 @@ class Consumer:
     """One trainer of one server. Hold `versions.learning()` while it runs.
 
     `report` takes the stage's health and a sentence, `committed` every version that is on disk.
-    `paused` returns the reason to fetch no batch now, or None. `watch` receives the progress of an update.
+    `before_batch` returns the reason to fetch none now, or None. `watch` receives the progress of an update.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Consumer:
         now: Callable[[], float],
         report: Callable[[bool, str], object],
         committed: Callable[[Version], object] = lambda version: None,
-        paused: Callable[[], str | None] = lambda: None,
+        before_batch: Callable[[], str | None] = lambda: None,
         watch: Progress = lambda phase: None,
     ) -> None:
         self._server, self._trainer, self._settings = server, trainer, settings
         self._now, self._report, self._committed = now, report, committed
-        self._paused, self._watch = paused, watch
+        self._before_batch, self._watch = before_batch, watch
         self._registered = False
         self._failures = 0
 
@@ -111,7 +111,7 @@ class Consumer:
         pause, refused = self._settings.poll_s, 0
         while not stop():
             try:
-                if (why := self._paused()) is not None:
+                if (why := self._before_batch()) is not None:
                     self._report(True, why)
                     rest(self._settings.poll_s)
                     continue
@@ -401,13 +401,19 @@ class AtroposBatches:
         rest: Callable[[float], object],
         report: Callable[[bool, str], object],
         committed: Callable[[Version], object],
-        paused: Callable[[], str | None],
+        before_batch: Callable[[], str | None],
     ) -> None:
         """Train on the server's batches."""
         atropos = settings.section(AtroposSettings)
         server = AtroposServer(url=atropos.url, timeout_s=atropos.timeout_s)
         Consumer(
-            server, trainer, atropos, now=time.time, report=report, committed=committed, paused=paused
+            server,
+            trainer,
+            atropos,
+            now=time.time,
+            report=report,
+            committed=committed,
+            before_batch=before_batch,
         ).run(stop, steps=steps, rest=rest)
 
 
