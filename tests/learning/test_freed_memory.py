@@ -27,7 +27,7 @@ from tests.learning.updates import quiet
 
 MIB = 2**20
 KEPT_MIB = 8
-"""About half of the least that glibc kept by itself of these updates and swaps."""
+"""About half of the least that glibc kept by itself of these updates."""
 
 
 def resident_mib() -> float:

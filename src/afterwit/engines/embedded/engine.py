@@ -258,7 +258,7 @@ class EmbeddedEngine:
         runner = self.runners[Weights.LIVE] if adapter == SHARED else self._own
         await self._worker.call(partial(runner.swap, version, module, adapter, factors))
         self._staged = None
-        await self._in_loader(return_freed)
+        await self._return_memory()
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
@@ -266,8 +266,7 @@ class EmbeddedEngine:
 
     async def discard(self) -> None:
         self._staged = None
-        if self._open:
-            await self._in_loader(return_freed)
+        await self._return_memory()
 
     async def close(self) -> None:
         if not self._open:
@@ -313,6 +312,10 @@ class EmbeddedEngine:
         """Run `work` in the one thread that loads weights. A thread holds its work's arguments and result
         for a moment after it is done; memory returned by the same thread is not held so."""
         return await asyncio.get_running_loop().run_in_executor(self._loader, work, *given)
+
+    async def _return_memory(self) -> None:
+        if self._open:
+            await self._in_loader(return_freed)
 
     def _what_is_staged(self) -> Staged:
         if self._staged is None:
