@@ -169,13 +169,12 @@ def lessons(
     asked: Sequence[PersonRequest] | None = None,
     *,
     of: Sequence[Lesson] | None = None,
-    limit: int | None = None,
 ) -> list[LessonRow]:
-    """The rows of these lessons; without `of`, of every lesson, the last given first, at most `limit`.
+    """The rows of these lessons; without `of`, of every lesson, the last given first.
 
     `rule` decides what may teach; None: the defaults. `asked` are the requests that are counted.
     """
-    found = sorted(store.lessons(), key=lambda each: -each.newest)[:limit] if of is None else of
+    found = sorted(store.lessons(), key=lambda each: -each.newest) if of is None else of
     asked = requests_asked(store) if asked is None else asked
     unlearning = {order.session: order.error or "" for order in store.forget_orders()}
     rule, later = rule or ReviewRule(), replaced(store.lessons_given())

@@ -33,8 +33,10 @@ def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
     learner = load(home=home).learner
     with store_of_home(home) as store:
         asked = requests_asked(store)
-        rule, every = with_note(learner, store.note("learn")).teaching, len(store.lessons())
-        found = lessons(store, rule, asked, limit=limit or None)
+        every = sorted(store.lessons(), key=lambda each: -each.newest)
+        found = lessons(
+            store, with_note(learner, store.note("learn")).teaching, asked, of=every[: limit or None]
+        )
     if json:
         for row in found:
             write_json(row)
@@ -46,8 +48,8 @@ def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
     for row in found:
         for line, style in _lines(row):
             console.say(line, style=style)
-    if len(found) < every:
-        console.say(unlisted(len(found), "lesson", every), style="dim")
+    if len(found) < len(every):
+        console.say(unlisted(len(found), "lesson", len(every)), style="dim")
 
 
 def _lines(row: LessonRow) -> Iterator[tuple[str, str]]:
