@@ -67,7 +67,7 @@ def is_asked_again(words: str, conversation: Conversation) -> bool:
     complain that it was not followed.
     """
     said = (each.content or "" for each in reactions(conversation.messages) if each.role == "user")
-    first, now = _words(next(iter(said), "")[:MOST_CHARS]), _words(words[:MOST_CHARS])
+    first, now = _words(next(said, "")[:MOST_CHARS]), _words(words[:MOST_CHARS])
     return bool(first - now and now - first) and len(first & now) >= SAME_FORM * max(len(first), len(now))
 
 

@@ -78,8 +78,8 @@ in four more updates, and with smaller ones it stayed at 0.66."""
 FALLS = 0.95
 """A mean gap over this share of the one before it no longer falls."""
 TREND = 32
-"""Answers in each of the two means that tell whether a gap still falls: with 16, the noise of single answers
-ended a third of the lessons in the tools world while they fell."""
+"""Answers in each of the two means that tell whether a gap still falls. In the tools world an answer is near
+0 nats or near 20, so a mean of 16 has an error of up to 2.5, and of 32 of up to 1.8."""
 FEWEST_TO_SETTLE = 2 * TREND
 """Answers before a gap may count as one that no longer falls."""
 MOST_SAMPLED = 4

@@ -306,7 +306,6 @@ class Runtime:
             refuse_torchrun()
             if find_spec("torch") is None:  # else the learner's process would die at each restart
                 raise ModuleNotFoundError("there is no module torch", name="torch")
-        make_home(home)
         if not self._locked:
             self._stack.enter_context(stage_locks(settings, home, self.stages))
         build.check_tracking(settings)
