@@ -28,8 +28,7 @@ folder (or the file of `--config`), the environment, the flags.
 | the environment | `AFTERWIT_JUDGE__VOTES=5` |
 | a flag | `--set judge.votes=5` |
 
-The home folder is `--home`, else `AFTERWIT_HOME`, else the platform's folder for user data. A name or value
-that cannot be used stops the command with one line: what is wrong, where it is written, and the nearest name.
+The home folder is `--home`, else `AFTERWIT_HOME`, else the platform's folder for user data.
 
 `model` belongs to no section: a Hugging Face model folder or a hub id. The home remembers the last one.
 """

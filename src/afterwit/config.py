@@ -70,8 +70,8 @@ class StoreSettings:
     """`postgresql://user@host/database` for several machines; unset: `store.db` in the home. Set it in
     config.toml or the environment."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """For SQLite. NORMAL survives a killed process; FULL also a power loss, with a disk flush each turn.
-    PostgreSQL survives both unless its `synchronous_commit` is lowered."""
+    """For SQLite. NORMAL survives a killed process; FULL also a power loss, with a disk flush each
+    turn."""
     keep_days: float = 90.0
     """Days that ended turns are kept; waiting turns stay."""
     keep_gb: float = 20.0

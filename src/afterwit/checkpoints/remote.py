@@ -62,14 +62,14 @@ class VersionsSettings:
     """A shared place for versions, in addition to `versions/` in the home."""
 
     url: str | None = None
-    """`s3://bucket/folder`, or a folder that all machines reach; unset: only the home. A machine with an
-    empty disk starts from its newest version. Credentials are those of AWS tools (`AWS_ACCESS_KEY_ID`,
-    `AWS_PROFILE`, a role). Set it in config.toml or the environment."""
+    """`s3://bucket/folder`, or a folder that all machines reach; unset: only the home. Credentials are
+    those of AWS tools (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a role). Set it in config.toml or the
+    environment."""
     endpoint: str | None = None
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """The optimiser's state goes to `url` with every n-th version; with whole weights it is most of the
-    bytes. A machine that starts from another version starts a new optimiser."""
+    """The optimiser's state, which is most of the bytes with whole weights, goes to `url` with every n-th
+    version. A machine that starts from another version starts a new optimiser."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")

@@ -20,7 +20,7 @@ class GatewaySettings:
     """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
     """Choices that run or wait; one more gets a 429. Each of several keys may hold four times as many as
-    are free. Also bounds the bodies that arrive at once; one more cuts off the oldest."""
+    are free. Also bounds the bodies that arrive at once."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of all unanswered requests' bodies; more get a 429."""
     retry_after_s: int = 2
@@ -32,14 +32,13 @@ class GatewaySettings:
     response_timeout_s: float = 900.0
     """Seconds for one response, which then ends as at a length limit."""
     heartbeat_s: float = 5.0
-    """Seconds of silence before a heartbeat; clients and proxies give up after 30 to 300."""
+    """Seconds of silence before a heartbeat."""
     max_tokens: int = 8192
     """Tokens of a response if the client names no limit; the context bounds all limits."""
     reward_from: float = 0.5
-    """A number by `/v1/feedback` of at least this size counts as a reward of 1 or -1, a smaller one as
-    0."""
+    """A number by `/v1/feedback` of at least this size is a reward of 1 or -1, a smaller one 0."""
     session_credit: Literal["last", "all"] = "last"
-    """The turns that get a session's reward: the `last`, which led to the outcome, or `all`."""
+    """The turns that get a session's reward: `last` or `all`."""
     force_temperature: float | None = None
     """Temperature of all main turns instead of the client's."""
     allowed_hosts: tuple[str, ...] = ()
@@ -47,13 +46,13 @@ class GatewaySettings:
     allowed_origins: tuple[str, ...] = ()
     """Other web pages' origins that may call, such as `https://name:port` or `app://obsidian.md`."""
     key_refresh_s: float = 2.0
-    """Seconds between two readings of the keys: a revoked key works no longer than this."""
+    """Seconds until a revoked key stops working."""
     tool_call_parser: str = AUTO
-    """The form of tool calls and reasoning. `auto` follows the chat template, a name from
-    [Models](models.md#families) overrides it, `none` leaves calls as text."""
+    """The form of tool calls and reasoning: `auto` follows the chat template, a name is one of
+    [Models](models.md#families), `none` leaves calls as text."""
     thread_from_bytes: int = 16_384
     """Bytes of a body or characters of a conversation above which a thread renders it, so that streams go
-    on. Above eight times this size the thread parses it too."""
+    on."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

@@ -23,7 +23,7 @@ class JudgeSettings:
     """false: turns are recorded and wait for a judge."""
     mode: Literal["auto", "write", "read"] = "auto"
     """`write`: the judge writes votes and hints, as published. `read`: its log-probs find complaints,
-    which are the hints. `auto`: whichever is right about more of the shipped replies."""
+    which are the hints. `auto`: [whichever is right more often](judging.md#can-the-model-judge)."""
     client: str | None = None
     """Judge of an installed package (entry point `afterwit.judges`). Unset: `url`, or the served model."""
     url: str | None = None
@@ -43,33 +43,29 @@ class JudgeSettings:
     temperature: float = 0.6
     """Sampling temperature of the judge, so that votes differ; as published."""
     accept: Accept = Accept.MAJORITY
-    """Valid votes that must give a hint: a `majority`, or `any` as published; one of three is more often
-    wrong than right."""
+    """Valid votes that must give a hint: a `majority`, or `any` as published."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
     """The verdicts that count. `off`: all. `consistent`: those whose votes on both questions support the
     reward more than they contradict it. `unanimous`: those of undivided votes. `auto`: `consistent` while
-    a fifth of the answers on the newest 60 turns seem wrong, else `off`."""
+    a fifth of the newest answers seem wrong, else `off`."""
     follow_tries: int = 2
-    """Answers sampled with a hint in the prompt until the judge finds one that follows it; a hint that
-    none follows does not train. 0: no check."""
+    """Answers sampled with a hint in the prompt until the judge finds one that follows it; else the hint
+    does not train. 0: no check."""
     siblings: bool = False
-    """Whether a good answer to the same prompt teaches a bad turn without a hint, for agents that try a
-    task several times (SDPO)."""
+    """Whether a good answer to the same prompt teaches a bad turn without a hint (SDPO)."""
     max_candidates: int = 3
     """Hints kept per turn, shortest first; each costs a teacher pass. 3 as published."""
     quote_words: int = 8
     """A hint may not quote this many words in a row of the next state."""
     pay_repeats: bool = False
-    """Whether votes may reward a tool call that repeats an earlier one word for word, as published;
-    judges praise quiet results."""
+    """Whether votes may reward a tool call that repeats an earlier one word for word, as published."""
     calibrate: bool = True
-    """Whether the judge also votes, blindly, on turns with explicit feedback: `afterwit judges` shows how
-    often it is right."""
+    """Whether the judge also votes, blindly, on turns with explicit feedback, for `afterwit judges`."""
     check_every_s: float = 600.0
     """Seconds between checks of the judge."""
     placement: Placement = Placement.LAST_USER
-    """The hint's place: in the last user message, as published, or at the `end`, which shares more of the
-    prompt."""
+    """The hint's place: in the last user message, as published, or at the `end`, where more of the prompt
+    is shared."""
     max_tokens: int = 1024
     """Tokens of an answer; thinking needs 4096 to 8192."""
     context_chars: int = 8000

@@ -52,7 +52,7 @@ class LearnerSettings:
     lr: float | None = None
     """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter (1.5e-4 at a hidden
     width of 2560), a tenth of that for whole weights; measured at 96 and 576. Published for 4B to 8B:
-    1e-4 and 1e-5. Too small a rate fails silently: at 1e-4, width 576 learned next to nothing."""
+    1e-4 and 1e-5. Too small a rate learns next to nothing."""
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or whole weights, for all keys. `per_key`: an
     adapter for each API key. `per_session_group`: one for each group of a key's sessions (header
@@ -60,21 +60,21 @@ class LearnerSettings:
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter instead of their own."""
     teaches: Literal["own", "both"] = "own"
-    """The adapters that learn from a key with its own: `own`, or `both`, where the shared one learns
-    later, from replayed turns."""
+    """The adapters that learn from a key with its own: `own`, or `both`: the shared one learns later,
+    from replayed turns."""
     lora_rank: int = 16
-    """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights train,
-    which needs their optimiser state and a second model as base."""
+    """Rank of the LoRA adapter on every linear layer but the head; 16 as published. 0: all weights
+    train."""
     lora_alpha: float = 32.0
     """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
     """AdamW's decay of the gradient's mean; as published."""
     beta2: float = 0.98
-    """AdamW's decay of the gradient's square: about 50 updates; as published."""
+    """AdamW's decay of the gradient's square; as published."""
     adam_eps: float = 0.03
     """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
-    of weights. 0: 1e-8 for each weight, as published; then the noise of a few turns moves a weight as far
-    as their signal."""
+    of weights. 0: 1e-8 for each weight, as published, at which noise moves a weight as far as the signal
+    of a few turns."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
@@ -87,42 +87,41 @@ class LearnerSettings:
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch."""
     hours: str | None = None
-    """Hours of the day, by this machine's clock, in which practice may run, such as `22:00-07:00`. New
-    turns train at any hour. Unset: always."""
+    """Hours by this machine's clock in which practice may run, such as `22:00-07:00`; new turns train at
+    any hour. Unset: always."""
     turns_per_session_per_update: int = 1
-    """Turns of one session that wait for each other, at most `max_wait_s`, to share an update and their
-    prefix: less work, later learning. 1: no waiting."""
+    """Turns of one session that wait for each other, at most `max_wait_s`, to share an update: less work,
+    later learning. 1: no waiting."""
     batches_per_update: int = 4
-    """Most batches in an update when turns pile up; it takes a quarter of the queue, because each update
-    ages waiting turns. 1: always `batch` turns."""
+    """Most batches in an update when turns pile up; it takes a quarter of the queue. 1: always `batch`
+    turns."""
     epochs: int = 1
-    """Optimiser steps over one batch; clipping acts from the second on. 1 as published."""
+    """Optimiser steps over one batch; 1 as published."""
     practice_epochs: int = 3
     """As `epochs`, over a batch of practised answers alone."""
     practice_step: float = 0.5
-    """Share of `lr` for each of these steps."""
+    """Share of `lr` for each of these steps. They shrink to a quarter as the lesson is learned."""
     max_move: float = 0.1
-    """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows: three
-    whole steps moved SmolLM2 by 0.46, beyond its teacher. 0: no bound."""
+    """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows. 0: no
+    bound."""
     replay: int = 4
     """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
     of a preference to 0.22. An update takes up to twice as long."""
     max_staleness: int = 16
     """Age in versions at which a turn, by its oldest token, is skipped as too far off policy."""
     update_gate: bool = False
-    """Whether an update needs a new turn with a weighted term; off as published. Off, replay in small
-    batches broke a tiny model."""
+    """Whether an update needs a new turn with a weighted term; off as published."""
     source_share: float = 0.25
-    """Largest share of an update's new turns from one source (a key) if others wait; an equal part is
-    always allowed. 1: no limit."""
+    """Largest share of an update's new turns from one source (a key) if others wait, or an equal part if
+    that is more. 1: no limit."""
     source_turns_a_day: int = 0
     """New turns of one source that train within 24 hours; more wait. 0: no limit. Set it before strangers
     get keys."""
     review: Review = Review.FLAGGED
     """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`."""
     tool_hints: bool = False
-    """Whether tools' results alone may give a hint, as published. Off, such a hint teaches only after a
-    person accepts the turn or approves the outcome."""
+    """Whether tools' results alone may give a hint, as published. Off, a person must first accept the
+    turn or approve the outcome."""
     teacher: str = "base"
     """The weights that read the hint: the policy's original (`base`) or present ones (`live`), their
     running mean (`ema`), a [server](models.md#the-server-as-teacher) (`server`), or the folder or hub id
@@ -136,28 +135,26 @@ class LearnerSettings:
     reference: str = "base"
     """The weights near which `objective.beta` keeps the policy; as for `teacher`."""
     reference_reads_hints: bool = True
-    """Whether the reference reads a turn's first hint; in an update with hints, turns without one then
-    carry no KL. Off, [the KL takes back what hints
+    """Whether the reference reads a turn's first hint. Off, [the KL takes back what hints
     taught](algorithm.md#the-reference-kl-and-the-entropy-termspy)."""
     reference_device: str | None = None
     """Device of another checkpoint as reference. Unset: `learner.device`."""
     ema_decay: float = 0.99
-    """Share of the `ema` mean that an update keeps: 0.99 spans about 100 updates; 0: live, 1: base."""
+    """Share of the `ema` mean that an update keeps; 0: live, 1: base."""
     max_tokens: int = 32_768
     """Most tokens of prompt, hint and response of a turn that trains; bounds memory."""
     micro_batch_tokens: int | None = None
-    """Tokens of one pass (packed: without the longest row's). It changes memory and speed, not the
-    result. Unset: 4096, or fewer if activations would take more than a quarter of the memory of a machine
-    without a GPU."""
+    """Tokens of one pass (packed: without the longest row's): memory and speed, not the result. Unset:
+    4096, or fewer if activations would take more than a quarter of the memory of a machine without a
+    GPU."""
     packing: PackingChoice = "auto"
-    """`auto`: tokens that rows share (sessions, hints, retries) run once, with the same result, if that
-    saves a sixth and the model allows it. `off`: each row alone."""
+    """`auto`: tokens that rows share (sessions, hints, retries) run once, if that saves a sixth and the
+    model allows it. `off`: each row alone."""
     loss_backend: LossBackend = "fused"
-    """`fused`: loss and gradient a chunk of rows at a time. `plain`: all at once by autograd, for
-    comparison and unusual heads."""
+    """`fused`: loss and gradient a chunk of rows at a time. `plain`: all at once by autograd."""
     checkpointing: bool | None = None
-    """Recompute activations in the backward pass: 1.4 times the work and half the memory in a pass of
-    1,200 tokens of SmolLM2. Unset: only in passes of more than `micro_batch_tokens`."""
+    """Recompute activations in the backward pass: half the memory and 1.4 times the work in a pass of
+    SmolLM2. Unset: only in passes of more than `micro_batch_tokens`."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
@@ -169,8 +166,7 @@ class LearnerSettings:
     """Whether one more forward pass, at most a tenth of the update's work or 4,096 tokens, measures its
     effect for `afterwit ledger`."""
     keep_versions: int = 5
-    """Newest versions that keep their weights; so do older ones at doubling distances, for `forget` and
-    `rollback`."""
+    """Newest versions that keep their weights; so do older ones at doubling distances."""
     mismatch_alarm: float = 0.2
     """Mean |log pi_old - log pi_b| under equal weights, in nats, that raises an alarm."""
     poll_s: float = 1.0

@@ -254,7 +254,7 @@ class ObjectiveSettings:
     """The terms by which rewards and hints train; see [the loss](algorithm.md#the-loss)."""
     w_rl: float = 0.2
     """Weight of RL, or of the reward in `combine`; 0: OPD only. Published is 1, at which a model repeated
-    itself in 3 of 48 answers; at 0.2 in none."""
+    itself in 3 of 48 answers."""
     w_opd: float = 1.0
     """Weight of OPD, or of the teacher in `combine`; 0: RL only. As published."""
     k: int | None = None
@@ -266,28 +266,28 @@ class ObjectiveSettings:
     agrees most with the student over the response (`sequence_optimal`) or at each token
     (`token_optimal`)."""
     routing: Literal["all", "routed"] = "all"
-    """`all`: a turn learns by all its terms, as published. `routed`: a failed turn with a hint learns by OPD
-    alone, a good one by RL alone, or not at all if the policy was sure."""
+    """`all`: a turn learns by all its terms, as published. `routed`: [by
+    one](algorithm.md#routing-verdictpy)."""
     confident_above: float = 0.95
     """Mean probability of the sampled tokens at which `routed` counts the policy as sure."""
     logprob_diff_clip: float = 1.0
-    """C, nats: bound of |log pi_T - log pi_old| in top-K OPD, so that no id dominates; <= 0: off."""
+    """C, nats: bound of |log pi_T - log pi_old| in top-K OPD; <= 0: off."""
     tail_bucket: bool = False
     """Adds the rest of the vocabulary as one more element; off as published."""
     eps_lo: float = 0.2
     """The ratio pi / pi_old is clipped below at 1 - eps_lo in RL, top-K OPD and combine."""
     eps_hi: float = 0.28
-    """The ratio is clipped above at 1 + eps_hi; a higher bound keeps rare tokens reachable."""
+    """The ratio is clipped above at 1 + eps_hi."""
     token_eps_lo: float = 0.2
     """As eps_lo, for token OPD."""
     token_eps_hi: float = 0.2
-    """As eps_hi, for token OPD, which is published with symmetric clipping."""
+    """As eps_hi, for token OPD."""
     baseline: str = "none"
     """Subtracted from the reward: nothing, a running mean, or the group's mean (a z-score)."""
     baseline_decay: float = 0.9
-    """Share of the running mean that an update keeps: 0.9 spans about ten updates."""
+    """Share of the running mean that an update keeps."""
     is_cap: float = 2.0
-    """Cap of the importance weight pi_old / pi_b: less variance for some bias."""
+    """Cap of the importance weight pi_old / pi_b."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus; 0 as published."""
     beta: float = 0.1

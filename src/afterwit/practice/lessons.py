@@ -39,18 +39,17 @@ class PracticeSettings:
     max_tokens: int = 1024
     """Most tokens of a practised answer."""
     approved: float = 0.25
-    """Share of an update's prompts whose answers people approved. There the base teaches without a hint,
-    and only where the policy has left it."""
+    """Share of an update's prompts whose answers people approved. There the base teaches without the
+    lesson."""
     synthetic: float = 0.5
-    """Share of an update's other prompts whose requests the model writes itself; the rest are recorded,
-    each once. If too few are recorded, more are synthetic, because one prompt alone is learned by heart.
-    0, or with groups: none."""
+    """Share of an update's other prompts whose requests the model writes itself, more if too few are
+    recorded, because one prompt alone is learned by heart. 0, or with groups: none."""
     group: int = 1
-    """Answers to each prompt of an update. Above 1, a judge that votes decides which follow the lesson;
-    if some do and some do not, they get the rewards 1 and -1."""
+    """Answers to each prompt of an update. Above 1, a judge that votes decides which follow the lesson:
+    they get the reward 1, the others -1, if there are both."""
     at_once: bool = False
     """Whether the prompts of a key's new conversations contain its unlearned lessons, the newest first.
-    The answers teach the model that does not read the lessons."""
+    The answers teach the model without them."""
     at_once_lessons: int = 5
     """Lessons in one prompt, at most."""
     at_once_tokens: int = 256

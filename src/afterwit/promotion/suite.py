@@ -38,8 +38,8 @@ class PromotionSettings:
     may_lose: float = 0.10
     """Share of the approved responses of each kind that a new version may lose."""
     hold_at: float = 20.0
-    """Evidence (e-value) of a greater loss at which an update is held; at 20 at most 1 in 20 is held
-    wrongly if responses are independent."""
+    """Evidence (e-value) of a greater loss at which an update is held: at 20 at most 1 in 20 wrongly, if
+    responses are independent."""
     per_kind: int = 16
     """Approved responses in the test for each kind: a tool with its flags, or text."""
     per_source: int = 6
@@ -47,15 +47,14 @@ class PromotionSettings:
     share_of_update: float = 0.2
     """Tokens of the test as a share of the update's work, at least 4,096; kinds take turns."""
     may_end_badly: float = 0.15
-    """Share of requests that may end badly: in a complaint without a hint, in repeated calls, cut off, or
-    not at all."""
+    """Share of requests that may [end badly](safety.md#the-watch-how-requests-end)."""
     alarm_at: float = 100.0
-    """Evidence (e-value) that more requests than `may_end_badly` end badly, at which versions since the
-    confirmed one are taken back. In simulations the alarm came after 46 requests if twice `may_end_badly`
-    ended badly, and falsely after 1,300 if an eighth did."""
+    """Evidence (e-value) that more requests end badly, at which versions since the confirmed one are
+    taken back. In simulations: after 46 requests if twice `may_end_badly` ended badly, falsely after
+    1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
-    `may_end_badly` of the newest 24 ending badly. Complaints with a hint do not count."""
+    `may_end_badly` of the newest 24 ending badly."""
     no_end_s: float = 1800.0
     """Seconds without a tool's result after which a request counts as never ended."""
 

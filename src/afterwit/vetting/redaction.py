@@ -62,11 +62,11 @@ class Redaction:
     """Secrets that never train, and that exports of training data replace."""
 
     kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
-    """API keys and tokens, card numbers, e-mail addresses: responses with one do not train. Leave out
-    `emails` if your agents write mail."""
+    """API keys and tokens, card numbers, e-mail addresses. Leave out `emails` if your agents write
+    mail."""
     patterns: tuple[str, ...] = ()
-    """Python regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. They run over every
-    response, so bound their repetitions."""
+    """Regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. They run over every response,
+    so bound their repetitions."""
 
     def __post_init__(self) -> None:
         for kind in self.kinds:

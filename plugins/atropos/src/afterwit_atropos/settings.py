@@ -19,7 +19,7 @@ class AtroposSettings:
     longest_poll_s: float = 15.0
     """Longest such wait; environments stop sending while a batch waits."""
     timeout_s: float = 120.0
-    """Seconds for one answer: a batch with 50 ids per row has tens of megabytes."""
+    """Seconds for one answer, which may have tens of megabytes."""
     temperature: float = 1.0
     """Temperature of log-probs in groups that name none; Afterwit's name theirs."""
     max_failures: int = 3

@@ -24,14 +24,13 @@ class EmbeddedSettings:
     slots: int = 16
     """Responses sampled at once with live weights, and as many with base weights; more wait."""
     prefill_chunk: int = 256
-    """Prompt tokens between two decode steps, fewer at a long context. More read prompts faster, fewer
-    stream more evenly."""
+    """Prompt tokens between two decode steps. More read prompts faster, fewer stream more evenly."""
     prefill_beside: int = 0
     """Mean prompt tokens per decode step while others decode. More read long prompts faster, fewer delay
     the others less. 0: 32 on a CPU, 512 on a GPU."""
     prefix_cache_gib: float | None = None
-    """GiB of keys and values kept, so that a request skips the beginning that it shares with an earlier
-    one. Unset: an eighth of the device's memory. 0: no reuse."""
+    """GiB of keys and values kept for requests that begin like earlier ones. Unset: an eighth of the
+    device's memory. 0: no reuse."""
     threads: int = 1
     """CPU threads of torch; 0: torch's choice."""
 

@@ -27,13 +27,11 @@ class ServerSettings:
     """Environment variable that holds the server's API key, if it needs one."""
     swap: Swap = "adapters"
     """How new weights are loaded. `adapters`: as LoRA adapters next to the base, which still judges.
-    `whole`: all weights are replaced while requests wait, and the server keeps no base; for
-    `learner.lora_rank = 0`."""
+    `whole`: all weights are replaced while requests wait; for `learner.lora_rank = 0`."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
-    """Seconds that requests, and the start, wait for a server that is away or loads weights; then a
-    request gets a 502."""
+    """Seconds that requests, and the start, wait for a server that is away; then a request gets a 502."""
     silence_s: float = 300.0
     """Seconds without a byte before the server counts as gone; it sends none while it reads a prompt."""
     watch_s: float = 1.0
