@@ -17,7 +17,7 @@ class GatewaySettings:
     aliases: tuple[str, ...] = ("afterwit",)
     """Further names of the model, so that clients keep theirs."""
     max_body_bytes: int = 16 * 2**20
-    """Bytes of one request. A context of 200,000 tokens has about 1 MB."""
+    """Bytes of one request."""
     max_requests: int = 256
     """Choices that run or wait; one more gets a 429. Each of several keys may hold four times as many as
     are free. Also bounds the bodies that arrive at once."""

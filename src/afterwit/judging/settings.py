@@ -39,9 +39,9 @@ class JudgeSettings:
     thinking: bool = False
     """Whether the embedded judge thinks first (`enable_thinking`): better, far slower."""
     votes: int = 3
-    """m: answers to each of two questions; 3 as published. Odd numbers tie less."""
+    """m: answers to each of two questions; 3 as published."""
     temperature: float = 0.6
-    """Sampling temperature of the judge, so that votes differ; as published."""
+    """Sampling temperature of the judge; as published."""
     accept: Accept = Accept.MAJORITY
     """Valid votes that must give a hint: a `majority`, or `any` as published."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"

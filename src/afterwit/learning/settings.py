@@ -73,8 +73,7 @@ class LearnerSettings:
     """AdamW's decay of the gradient's square; as published."""
     adam_eps: float = 0.03
     """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
-    of weights. 0: 1e-8 for each weight, as published, at which noise moves a weight as far as the signal
-    of a few turns."""
+    of weights. 0: 1e-8 for each weight, as published."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
@@ -83,7 +82,7 @@ class LearnerSettings:
     """New judged turns that start an update. Published is 16, for many people; in one person's 50
     conversations 16 had almost no effect."""
     min_batch: int = 2
-    """Turns that suffice after `max_wait_s`; a step from fewer is noisy."""
+    """Turns that suffice after `max_wait_s`."""
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch."""
     hours: str | None = None

@@ -45,7 +45,7 @@ class PromotionSettings:
     per_source: int = 6
     """The most of these from one source (a key) if others approved some, or an equal part if that is more."""
     share_of_update: float = 0.2
-    """Tokens of the test as a share of the update's work, at least 4,096; kinds take turns."""
+    """Tokens of the test as a share of the update's work, at least 4,096."""
     may_end_badly: float = 0.15
     """Share of requests that may [end badly](safety.md#the-watch-how-requests-end)."""
     alarm_at: float = 100.0
