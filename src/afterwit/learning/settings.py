@@ -144,8 +144,7 @@ class LearnerSettings:
     """Most tokens of prompt, hint and response of a turn that trains; bounds memory."""
     micro_batch_tokens: int | None = None
     """Tokens of one pass (packed: without the longest row's): memory and speed, not the result. Unset:
-    4096, or fewer if activations would take more than a quarter of the memory of a machine without a
-    GPU."""
+    4096, fewer on a small machine without a GPU."""
     packing: PackingChoice = "auto"
     """`auto`: tokens that rows share (sessions, hints, retries) run once, if that saves a sixth and the
     model allows it. `off`: each row alone."""
