@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterator
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from tests.servers.server import Servers
@@ -93,12 +94,24 @@ def pytest_collection() -> Generator[None, object, object]:
             del loggers[name]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Reports go from process to process without keywords, a third of each, which no one reads there."""
-    report = yield
-    report.keywords = {}
-    return report
+class BriefReports:
+    """In one of several processes: a report costs it and the first one a millisecond. None goes of a setup or a
+    teardown that passed, unless `--durations` lists them, and none has keywords, which no one reads there."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        lists_all = item.config.option.durations is not None
+        for report in runtestprotocol(item, log=False, nextitem=nextitem):
+            if lists_all or report.when == "call" or not report.passed:
+                report.keywords = {}
+                item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(BriefReports())
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
