@@ -1,4 +1,8 @@
-"""Solutions of the built-in tasks that are right."""
+"""Solutions of the built-in tasks: those that are right, and those that know what the prompt shows alone."""
+
+from __future__ import annotations
+
+from afterwit_atropos.coding.tasks import Task
 
 GOOD = {
     "fizzbuzz": """
@@ -58,3 +62,18 @@ def merge(intervals):
     return merged
 """,
 }
+
+
+def only_the_examples(task: Task) -> str:
+    """A solution with the results of the examples in the task's prompt, none of which is a hidden test."""
+    examples = [line.split(" == ") for line in task.prompt.splitlines() if " == " in line]
+    assert examples
+    for call, _ in examples:
+        assert all(call not in test for test in task.tests), "an example is a hidden test"
+    function = examples[0][0].split("(")[0]
+    known = ", ".join(f"(({call.removeprefix(function)[1:-1]},), {result})" for call, result in examples)
+    return f"""
+KNOWN = [{known}]
+def {function}(*given):
+    return next((result for asked, result in KNOWN if asked == given), None)
+"""

@@ -1,4 +1,7 @@
-"""Good solutions pass all hidden tests; a solution that cheats, whatever it tries, passes none."""
+"""In boxes: a good solution passes all hidden tests; one that cheats, whatever it tries, passes none.
+
+`test_examiner` examines a good solution of every task without boxes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from afterwit_atropos.coding.tasks import Task, TestVerdict, built_in, examine
 from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
 from plugins.atropos.tests.cheats import CHEATS
 from plugins.atropos.tests.sandbox.boxes import here, isolated
-from plugins.atropos.tests.solutions import GOOD
+from plugins.atropos.tests.solutions import GOOD, only_the_examples
+from tests.products import some
 
 PATIENT = BoxLimits(seconds=60)
 BY_NAME = {task.name: task for task in built_in()}
@@ -26,32 +30,16 @@ async def verdict(solution: str | None, task: Task = ADDING, limits: BoxLimits =
 
 
 @isolated
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", some(4, BY_NAME))
 async def test_a_good_solution_passes_all_hidden_tests_of_its_task(name: str) -> None:
     found = await verdict(GOOD[name], BY_NAME[name])
     assert (found.correctness, found.failure) == (1.0, None)
 
 
 @isolated
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if place % 3 else ()) for place, name in enumerate(BY_NAME)],
-)
+@pytest.mark.parametrize("name", some(8, BY_NAME))
 async def test_a_solution_that_knows_the_visible_examples_alone_passes_no_hidden_test(name: str) -> None:
-    task = BY_NAME[name]
-    examples = [line.split(" == ") for line in task.prompt.splitlines() if " == " in line]
-    assert examples
-    function = examples[0][0].split("(")[0]
-    known = ", ".join(f"(({call.removeprefix(function)[1:-1]},), {result})" for call, result in examples)
-    body = f"""
-KNOWN = [{known}]
-def {function}(*given):
-    return next((result for asked, result in KNOWN if asked == given), None)
-"""
-    for call, _ in examples:
-        assert call in task.prompt
-        assert all(call not in test for test in task.tests), "an example is a hidden test"
-    assert (await verdict(body, task)).passed == 0
+    assert (await verdict(only_the_examples(BY_NAME[name]), BY_NAME[name])).passed == 0
 
 
 @isolated

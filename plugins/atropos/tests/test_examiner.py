@@ -13,6 +13,8 @@ import pytest
 
 from afterwit_atropos.coding.exam import candidate
 from afterwit_atropos.coding.exam.examiner import MODULE, Solution, run, undefined
+from afterwit_atropos.coding.tasks import Task, built_in
+from plugins.atropos.tests.solutions import GOOD, only_the_examples
 
 Examine = Callable[..., str | None]
 
@@ -58,6 +60,16 @@ def test_a_name_that_the_test_does_not_define_is_the_solutions(examined: Examine
         examined("from solution import add as plus\nassert plus(1, 2) == 3", "def add(a, b): return 3")
         is None
     )
+
+
+@pytest.mark.parametrize("task", built_in(), ids=lambda task: task.name)
+def test_each_tasks_tests_take_a_good_solution_and_none_that_knows_the_examples_alone(
+    task: Task, examined: Examine
+) -> None:
+    for test in task.tests:
+        asked = f"{task.setup}\n{test}"
+        assert examined(asked, GOOD[task.name], task.entry_point) is None
+        assert examined(asked, only_the_examples(task), task.entry_point) is not None
 
 
 def test_the_form_of_human_eval_is_called_with_the_entry_point(examined: Examine) -> None:
