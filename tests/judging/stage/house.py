@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from afterwit.errors import JudgeUnavailable
@@ -87,9 +88,13 @@ class House:
         return [(one.ok, one.message) for one in told if one.stage == "judge"]
 
     async def until_status(self, ok: bool, message: str) -> None:
-        while await self.statuses() != [(ok, message)]:
-            continue
+        await self.until(lambda told: told == [(ok, message)])
+
+    async def until(self, seen: Callable[[list[tuple[bool, str]]], bool]) -> None:
+        """Wait for statuses of which `seen` is true."""
+        while not seen(await self.statuses()):  # noqa: ASYNC110 - nothing tells when
+            await asyncio.sleep(0.01)
 
     async def until_judged(self, id: str) -> None:
-        while (await self.record(id)).state is not State.JUDGED:
-            continue
+        while (await self.record(id)).state is not State.JUDGED:  # noqa: ASYNC110 - nothing tells when
+            await asyncio.sleep(0.01)

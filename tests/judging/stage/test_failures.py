@@ -227,8 +227,7 @@ async def test_a_judge_that_is_never_read_is_unwell_until_it_is(store):
         await house.answered(f"t{at}")
     signals = Signals()
     running = asyncio.create_task(house.judge.run(signals))
-    while not any("votes cannot be read" in words for ok, words in await house.statuses() if not ok):
-        continue
+    await house.until(lambda told: any("votes cannot be read" in words for ok, words in told if not ok))
     house.client.answer = FakeJudge().answer
     for at in range(2, 5):
         await house.answered(f"t{at}")
