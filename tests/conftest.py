@@ -87,7 +87,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-        gc.set_threshold(10_000, 10, 100)  # by itself 700, and all that stays a tenth as rarely
+        gc.set_threshold(10_000)  # by itself it collects after every 700 objects
         loggers = logging.root.manager.loggerDict
         for name in [name for name in loggers if not name.startswith(LOGGERS)]:
             logging.getLogger(name).propagate = True
