@@ -244,6 +244,15 @@ def test_a_step_that_holds_a_secret_is_not_kept_with_what_was_approved(store, pe
     assert {item.turn for item in store.suite()} == {first, last}
 
 
+def test_what_was_praised_and_corrected_by_a_hint_is_not_kept_as_approved(store, person):
+    both = Verdict(reward=1, source=Source.VOTES, hints=HINTED.hints)
+    first = person.turn(both, TOOL)
+    second = person.turn(PRAISED, TOOL, parent=first)
+    person.turn(both, THANKS, parent=second)
+    assert [item.turn for item in store.suite()] == [second]
+    assert [each.bad for each in store.episodes()] == [None]
+
+
 def test_many_bad_requests_after_learning_are_an_alarm_once(store, person):
     store.commit_version(a_version(0, parent=None), now=1.0)
     person.well(5)

@@ -88,12 +88,15 @@ class WatchOver:
     def _end(
         self, store: Store, ended: Episode, steps: Sequence[Record], others: Sequence[str], *, now: float
     ) -> None:
-        """Store an episode, and decide for its adapter; other adapters' requests do not count."""
+        """Store an episode, and decide for its adapter; other adapters' requests do not count.
+
+        A turn that a hint corrects is not tested: a judge may praise what it would have done otherwise.
+        """
         items = [
             SuiteItem.of(record.turn, since=now)
             for record in steps
             if record.turn.id in ended.approved and record.reason is not Reason.HOLDS_SECRET
-            if isinstance(record.turn, Turn)
+            if isinstance(record.turn, Turn) and not (record.verdict and record.verdict.hints)
         ]
         store.end_episode(ended, items, steps=[*(record.turn.id for record in steps), *others], now=now)
         settings, adapter = self._settings, ended.adapter
