@@ -18,7 +18,16 @@ from afterwit.judging.voting import Answer
 from afterwit.learning.schedule import next_of_all
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, DAY_S, WINDOW, PracticeSettings, Progress, Spoils, standing
+from afterwit.practice.lessons import (
+    CLOSE,
+    DAY_S,
+    WINDOW,
+    PracticeSettings,
+    Progress,
+    Spoils,
+    Standing,
+    standing,
+)
 from afterwit.practice.rounds import PER_PROMPT, SPREAD_OVER, Round, _prompts, next_round, untaught
 from afterwit.practice.stage import Practice, with_lessons
 from afterwit.practice.table import restrict
@@ -26,6 +35,7 @@ from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
+from afterwit.version import Origin
 from afterwit.worker import Signals
 from experiments.simulation.lockstep import InlineStore
 from tests.fakes.engine import FakeEngine
@@ -484,6 +494,25 @@ def test_an_answer_that_the_teacher_would_give_too_does_not_train(store: Store, 
     row, weights = house.scored[0]
     assert weights is Weights.BASE
     assert SHORT in renderer.decode(row.prompt_ids)
+
+
+def test_good_answers_of_a_version_that_was_taken_back_prove_nothing(
+    store: Store, renderer: Renderer
+) -> None:
+    correct(store, "moon")
+    store.commit_version(a_version(1, ["moon"]), now=NOW)
+    house = House(store, renderer, gap=CLOSE)
+    house.engine.version = 1
+    while house.step():
+        house.now += 1
+    (lesson,) = store.lessons()
+    assert standing(lesson).progress is Progress.LEARNED
+    back = a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,))
+    store.commit_version(back, now=house.now)
+    assert standing(store.lesson(1)) == Standing(Progress.PRACTISING, None, None, None)
+    again = a_version(3, origin=Origin.ROLLBACK, restores=1, returns=(1,))
+    store.commit_version(again, now=house.now)
+    assert standing(store.lesson(1)).progress is Progress.LEARNED
 
 
 def test_an_answer_that_the_teacher_would_not_give_trains_and_its_gap_is_kept(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf, nextafter
 from typing import Any
 
@@ -144,7 +144,8 @@ class Lessons(Recording, Reading, Orders):
         )
         numbers = [row["number"] for row in rows]
         taught = self._grouped(TAUGHT.format(marks(len(numbers))), numbers, "lesson")
-        return [_lesson(row, taught[row["number"]]) for row in rows]
+        gone = self._gone() if rows else ()
+        return [_lesson(row, taught[row["number"]], gone) for row in rows]
 
     def lesson(self, number: int) -> Lesson:
         """Raises SettingError if there is none of this number."""
@@ -281,7 +282,13 @@ def _sampled(lesson: Lesson) -> tuple[int, int]:
     return len(lesson.answers), len(lesson.along)
 
 
-def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
+def _lesson(row: Row, taught: Sequence[Row], gone: Collection[int]) -> Lesson:
+    """`gone`: versions that were taken back. Their good answers are none of the present weights."""
+
+    def answer(each: Row) -> Answer:
+        stale = each["reason"] == Reason.ALREADY_GOOD and each["oldest_version"] in gone
+        return read(Answer, each, **({"reason": Reason.REVERTED} if stale else {}))
+
     said = tuple(
         read(Said, each, accepted=each["review"] == ACCEPTED) for each in taught if each["prompt"] is None
     )
@@ -293,6 +300,6 @@ def _lesson(row: Row, taught: Sequence[Row]) -> Lesson:
         edited=row["words"] is not None,
         general=None if row["general"] is None else bool(row["general"]),
         said=said,
-        answers=tuple(read(Answer, each) for each in practised if each["words"]),
-        along=tuple(read(Answer, each) for each in practised if not each["words"]),
+        answers=tuple(answer(each) for each in practised if each["words"]),
+        along=tuple(answer(each) for each in practised if not each["words"]),
     )

@@ -19,6 +19,7 @@ from afterwit.store.moves import Part
 from afterwit.store.rows import read, read_turn, unpack_message, whole_values
 from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
+from afterwit.version import Origin
 from afterwit.vetting.doubts import Votes
 
 ACCEPTED, REFUSED = "yes", "no"
@@ -185,6 +186,15 @@ class Reading(Part):
                     f"{self._db.place} is damaged: turns stand out of order. Restore it from a copy."
                 )
             position, left = seqs[-1], left - len(seqs)
+
+    def _gone(self) -> set[int]:
+        """The updates that rollbacks took out of the newest weights."""
+        gone: set[int] = set()
+        sql = "SELECT reverts, returns FROM versions WHERE origin = ? ORDER BY number"
+        for row in self._db.rows(sql, (Origin.ROLLBACK,)):
+            gone.update(orjson.loads(row["reverts"]))
+            gone.difference_update(orjson.loads(row["returns"]))
+        return gone
 
     def _records(self, seqs: Sequence[int]) -> list[Record]:
         """Whole records in the order of arrival; turns whose content was pruned are left out.

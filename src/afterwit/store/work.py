@@ -370,15 +370,6 @@ class Work(Reading, Orders):
             elif current.state is State.TRAINED:
                 self._move(current, State.SKIPPED, now, Reason.REVERTED)
 
-    def _gone(self) -> set[int]:
-        """The updates that rollbacks took out of the newest weights."""
-        gone: set[int] = set()
-        sql = "SELECT reverts, returns FROM versions WHERE origin = ? ORDER BY number"
-        for row in self._db.rows(sql, (Origin.ROLLBACK,)):
-            gone.update(orjson.loads(row["reverts"]))
-            gone.difference_update(orjson.loads(row["returns"]))
-        return gone
-
     def _in_weights(self, turn: str, gone: Collection[int]) -> bool:
         rows = self._db.rows("SELECT version FROM trained WHERE turn = ? AND replayed = 0", (turn,))
         return any(row["version"] not in gone for row in rows)
