@@ -13,7 +13,7 @@ from afterwit.engines.port import Score, Scored, Weights
 from afterwit.gateway.auth import hash_key
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import CLOSE, Progress, Spoils, standing
-from afterwit.practice.rounds import Tested, companions, spoils
+from afterwit.practice.rounds import Hints, Tested, companions, spoils
 from afterwit.practice.table import accept, edit
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
@@ -54,13 +54,20 @@ def approve(store: Store, renderer: Renderer, *ids: str, scope: str = "key/agent
 
 
 class Teacher(House):
-    """The frozen base gives every approved response; not those that the lesson `spoils`, once it reads it."""
+    """The frozen base gives every approved response; not those that the lesson `spoils`, once it reads it,
+    and a `learned` one only if it reads these words."""
 
     def __init__(
-        self, store: Store, renderer: Renderer, *spoiled: str, words: str = SHORT, drift: float = 5.0
+        self,
+        store: Store,
+        renderer: Renderer,
+        *spoiled: str,
+        words: str = SHORT,
+        drift: float = 5.0,
+        learned: tuple[str, str] = ("", ""),
     ) -> None:
         super().__init__(store, renderer, gap=drift)
-        self.renderer, self.spoiled, self.words = renderer, spoiled, words
+        self.renderer, self.spoiled, self.words, self.learned = renderer, spoiled, words, learned
 
     async def scores(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         if len(rows) == 1:
@@ -70,6 +77,8 @@ class Teacher(House):
     def tested(self, row: Score) -> Scored:
         prompt = self.renderer.decode(row.prompt_ids)
         gone = self.words in prompt and any(f"What is {each}?" in prompt for each in self.spoiled)
+        turn, words = self.learned
+        gone = gone or (f"What is {turn}?" in prompt and words not in prompt)
         logprobs = (-9.0 if gone else -0.01,) * len(row.response_ids)
         return Scored(version=0, logprobs=logprobs, top_ids=(), top_logprobs=())
 
@@ -92,8 +101,8 @@ def test_a_lesson_contradicts_a_source_by_more_than_a_quarter_of_what_it_approve
             )
             for turn, (source, stratum, _) in turns.items()
         ]
-        known = {(SHORT, turn): Tested(True, spoiled) for turn, (_, _, spoiled) in turns.items()}
-        return spoils(lesson, SHORT, "", items, known)
+        known = {(Hints("", SHORT), turn): Tested(True, spoiled) for turn, (_, _, spoiled) in turns.items()}
+        return spoils(lesson, Hints("", SHORT), "", items, known)
 
     assert whose() is None
     assert whose(a=("key", "text", True)) is Spoils.OWN
@@ -107,9 +116,9 @@ def test_a_lesson_contradicts_a_source_by_more_than_a_quarter_of_what_it_approve
 
 def test_only_what_the_base_gives_with_and_without_the_lesson_goes_along() -> None:
     known = {
-        ("short", "a"): Tested(given=True, spoiled=False),
-        ("short", "b"): Tested(given=False, spoiled=False),  # learned: the base would unteach it
-        ("short", "c"): Tested(given=True, spoiled=True),
+        (Hints("", "short"), "a"): Tested(given=True, spoiled=False),
+        (Hints("", "short"), "b"): Tested(given=False, spoiled=False),  # learned: the base would unteach it
+        (Hints("", "short"), "c"): Tested(given=True, spoiled=True),
     }
     items = [
         SuiteItem(
@@ -117,8 +126,8 @@ def test_only_what_the_base_gives_with_and_without_the_lesson_goes_along() -> No
         )
         for turn in "abcd"
     ]
-    assert companions("short", items, known) == ["a"]
-    assert companions("long", items, known) == []
+    assert companions(Hints("", "short"), items, known) == ["a"]
+    assert companions(Hints("", "long"), items, known) == []
 
 
 def test_a_lesson_that_agrees_with_what_was_approved_is_spread_and_some_of_that_goes_along(
@@ -141,6 +150,27 @@ def test_a_lesson_that_agrees_with_what_was_approved_is_spread_and_some_of_that_
     assert (turn.state, turn.turn.session, turn.verdict.hints) == (State.JUDGED, "moon", ("",))
     read = [SHORT in renderer.decode(row.prompt_ids) for row, _ in house.scored]
     assert sorted(read) == [False, True, True]  # its teacher reads no lesson
+
+
+def test_what_the_base_gives_only_with_an_earlier_lesson_goes_along_with_that_one(
+    store: Store, renderer: Renderer
+) -> None:
+    approve(store, renderer, "tea")
+    correct(store, "sun", "Greet the person.")
+    store.commit_version(a_version(1, ["sun"]), now=NOW)
+    house = Teacher(store, renderer, learned=("tea", "Greet the person."))
+    house.engine.version = 1
+    assert (house.step(), house.step()) == (True, True)
+    assert [answer.prompt for answer in store.lessons()[0].along] == []
+    waiting = [each.turn for each in store.waiting(now=house.now)]
+    store.commit_version(a_version(2, waiting), now=house.now)
+    house.engine.version, house.now = 2, house.now + 1
+    correct(store, "moon", now=house.now)
+    house.now += 1
+    assert (house.step(), house.step()) == (True, True)
+    _, lesson = store.lessons()
+    assert [answer.prompt for answer in lesson.along] == ["tea"]
+    assert store.turn(lesson.along[0].turn).verdict.hints == ("Greet the person.",)
 
 
 def test_what_the_policy_has_not_left_does_not_train(store: Store, renderer: Renderer) -> None:

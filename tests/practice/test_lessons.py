@@ -214,7 +214,8 @@ def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_he
     assert rests(many, now=20.0, most=8) is not None
     assert rests(many, now=20.0 + DAY_S, most=8) is None  # the next day
     good = tuple(replace(each, reason=Reason.ALREADY_GOOD) for each in many.answers)
-    assert rests(lesson(*good[:4], along=good), now=20.0, most=8) is None  # twelve, and four could teach it
+    assert rests(lesson(*many.answers[:7], *good), now=20.0, most=8) is None  # fifteen, and seven taught
+    assert rests(lesson(*good[:4], along=good), now=20.0, most=8) is None
     assert rests(lesson(*good[:4], along=7 * good), now=20.0, most=8) is not None
     held = lesson(answer(1.0, state=State.SKIPPED, reason=Reason.HELD_BACK))
     assert rests(held, now=2.0, most=8) is not None

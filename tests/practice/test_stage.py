@@ -120,6 +120,16 @@ def test_a_lesson_that_names_its_case_practises_its_own_prompt_alone(store: Stor
     assert asked(store) == ["moon", "snow", "rain"]
 
 
+def test_what_is_said_of_two_conversations_names_neither_case(store: Store) -> None:
+    recorded(store, "tea", "rain", "snow")  # "What is tea?"
+    correct(store, "moon", "Explain it in plain words.")  # to "Explain moon to me."
+    store.commit_version(a_version(1, ["moon"]), now=NOW)
+    assert asked(store) == ["moon"] * 4
+    correct(store, "sun", "Explain it in plain words.", now=NOW + 1)
+    store.commit_version(a_version(2, ["sun"]), now=NOW + 1)
+    assert asked(store, now=NOW + 2) == ["sun", "moon", "snow", "rain"]
+
+
 def test_a_lesson_is_spread_only_in_words_that_name_no_case(store: Store) -> None:
     recorded(store, "tea", "rain", "snow")
     words = "Write every answer step by step in plain simple words"
@@ -372,6 +382,27 @@ def test_a_group_answers_fewer_prompts_several_times(store: Store, renderer: Ren
     house.votes = [r"\boxed{1}"] * 3
     assert house.step()
     assert [each.prompt for each in store.lessons()[0].answers] == ["moon", "moon", "rain"]
+
+
+@pytest.mark.parametrize(("gap", "steps"), [(5.0, 2), (CLOSE, 8)])
+def test_a_day_s_practice_ends_after_its_updates_and_good_answers_count_a_quarter(
+    store: Store, renderer: Renderer, gap: float, steps: int
+) -> None:
+    for id in ("moon", "sun", "rain", "snow", "tea", "hat"):
+        correct(store, id, f"Speak of a {id}, of {id} alone.")
+    waiting = [each.turn for each in store.waiting(now=NOW + 1)]
+    store.commit_version(a_version(1, waiting), now=NOW)
+    house = House(store, renderer, gap=gap, a_day=2)
+    for version in range(1, 40):
+        house.engine.version, house.now = version, house.now + 1
+        if not house.step():
+            break
+        waiting = [each.turn for each in store.waiting(now=house.now)]
+        store.commit_version(a_version(version + 1, waiting), now=house.now)
+    assert house.stage.doing == "practised enough for a day (2 updates)"
+    assert version == 1 + steps
+    house.now += DAY_S
+    assert house.step()
 
 
 def test_without_a_group_no_judge_is_asked(store: Store, renderer: Renderer) -> None:

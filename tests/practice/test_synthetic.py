@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ from afterwit.judging.hinted_prompts import HEADING
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import PracticeSettings
 from afterwit.practice.rounds import Round, next_round
-from afterwit.practice.synthetic import AT_ONCE, KNOWN, MOST_TOKENS, PLACEHOLDER, TRIES, SyntheticRequests
+from afterwit.practice.synthetic import (
+    AT_ONCE,
+    KNOWN,
+    MOST_TOKENS,
+    PLACEHOLDER,
+    TRIES,
+    SyntheticRequests,
+)
 from afterwit.store import Filter, Store
 from afterwit.turn import Conversation, Kind, Message, Turn
 from afterwit.vetting.redaction import Redaction
@@ -121,6 +128,15 @@ def test_the_few_requests_of_a_model_that_writes_no_others_come_again(
     assert len(writer.engine.asked) - first <= 2 * AT_ONCE
 
 
+def test_a_draw_that_brings_nothing_new_does_not_bring_all_requests_again(renderer: Renderer) -> None:
+    first = [f"Explain the number {number}." for number in range(KNOWN)]
+    writer = Writer(renderer, *first, *first[:1] * 2 * AT_ONCE)
+    turn = a_turn("tea", conversation=asks("What is tea?"))
+    assert words_of(writer.synthetic(turn, KNOWN)[0]) == first
+    assert words_of(writer.synthetic(turn, 3)[0]) == first[:3]
+    assert words_of(writer.synthetic(turn, 3)[0]) == [f"Explain the word w{number}." for number in range(3)]
+
+
 def test_instructions_that_leave_no_room_for_a_request_draw_none(renderer: Renderer) -> None:
     rules = Message(role="system", content="Answer in French. " * 500)
     turn = a_turn("tea", conversation=Conversation(messages=(rules, *asks("What is tea?").messages)))
@@ -148,12 +164,13 @@ class Drawing(House):
         self, store: Store, renderer: Renderer, *unmoved: str, drift: float = 0.0, **settings: Any
     ) -> None:
         super().__init__(store, renderer, gap=5.0, **{"synthetic": 0.5} | settings)
-        self.renderer, self.unmoved, self.drift, self.numbers = renderer, unmoved, drift, count()
+        self.renderer, self.unmoved, self.drift = renderer, unmoved, drift
+        self.topics: Iterator[str] = (f"w{number}" for number in count())
         answer = renderer.encode("A long answer.")
 
         def script(request: Generate) -> Sequence[int]:
             asks_for_request = renderer.decode(request.prompt_ids).endswith("<|im_start|>user\n")
-            return renderer.encode(f"Explain the word w{next(self.numbers)}.") if asks_for_request else answer
+            return renderer.encode(f"Explain the word {next(self.topics)}.") if asks_for_request else answer
 
         self.engine._script = script
 
@@ -221,11 +238,9 @@ def test_where_the_policy_has_left_the_base_the_teacher_shows_the_way_back(
     correct(store, "moon")
     assert Drawing(store, renderer, "w0.", drift=3.0).step()
     (lesson,) = store.lessons()
-    assert [(each.gap, each.state) for each in lesson.answers] == [
-        (5.0, State.JUDGED),
-        (3.0, State.JUDGED),
-        (5.0, State.JUDGED),
-    ]
+    assert [(each.gap, each.state) for each in lesson.answers] == [(5.0, State.JUDGED)] * 2
+    assert [(each.gap, each.state) for each in lesson.along] == [(3.0, State.JUDGED)]
+    assert store.turn(lesson.along[0].turn).verdict.hints == ("",)  # the lesson has no part in that
 
 
 def test_forgetting_the_correction_forgets_what_was_drawn_for_it(store: Store, renderer: Renderer) -> None:
@@ -255,6 +270,25 @@ def test_a_lesson_about_a_word_that_no_other_request_has_stays_with_its_own_prom
     house.engine.version, house.now = 1, house.now + 1
     assert house.step()
     assert [each.prompt == each.turn for each in store.lessons()[0].answers].count(True) == 3
+
+
+def test_a_common_word_that_few_recorded_requests_lack_keeps_no_lesson_to_its_own_prompt(
+    store: Store, renderer: Renderer
+) -> None:
+    recorded(store, "tea", "rain", "snow")  # "What is tea?"
+    correct(store, "moon", "Explain it in plain words.")  # to "Explain moon to me."
+    assert Drawing(store, renderer).step()
+    assert len({each.prompt for each in store.lessons()[0].answers}) == 3
+
+
+def test_a_rare_word_keeps_no_lesson_to_its_own_prompt_once_more_requests_have_it(
+    store: Store, renderer: Renderer
+) -> None:
+    correct(store, "moon", "Explain moon as a stone.")
+    house = Drawing(store, renderer)
+    house.topics = chain(islice(house.topics, KNOWN), ["moon"], house.topics)
+    assert house.step()
+    assert len({each.prompt for each in store.lessons()[0].answers}) == 3
 
 
 @pytest.mark.parametrize("settings", [{"synthetic": 0.0}, {"group": 2}])

@@ -82,12 +82,14 @@ TREND = 32
 FEWEST_TO_SETTLE = 2 * TREND
 """Answers before a gap may count as one that no longer falls."""
 MOST_SAMPLED = 4
-"""Answers sampled for each one that may teach a lesson: good ones to synthetic requests, and those to
-approved prompts, teach it nothing."""
+"""Answers sampled for each one that an update may learn from: good ones teach nothing."""
 ALIKE = 0.8
 """Share of the longer lesson's words that the shorter one must have."""
 OTHERS = 3
 """Other prompts needed to find that a word belongs to one conversation alone."""
+MANY_OTHERS = 12
+"""As many are needed where the model can write more: a word of every third request, such as "file", is in
+none of 3 others in 3 of 10 cases, and in none of 12 in 1 of 100."""
 MOST_COMPARED = 512
 """Characters of a lesson or a request that are compared."""
 
@@ -201,6 +203,10 @@ class Lesson:
     def since(self, at: float) -> list[Answer]:
         """The answers since then."""
         return [answer for answer in self.answers if answer.at > at]
+
+    def taught_since(self, at: float) -> list[Answer]:
+        """The answers since then that had something to teach."""
+        return [answer for answer in self.since(at) if answer.reason is not Reason.ALREADY_GOOD]
 
     def sampled_since(self, at: float) -> list[Answer]:
         """All that was sampled since then for this lesson: also what went along, or recited a hint."""
@@ -386,22 +392,24 @@ def best_supported(hints: Sequence[str], votes: Iterable[Vote]) -> str:
     return max(hints, key=lambda hint: sum(alike(hint, each) for each in asked))
 
 
-def names_a_case(words: str, request: str, requests: Sequence[str], *, tools: str = "") -> bool:
+def names_a_case(
+    words: str, request: str, requests: Sequence[str], *, tools: str = "", fewest: int = OTHERS
+) -> bool:
     """Whether a hint belongs to its own conversation and must not be spread.
 
     It shows an answer, or names a value (a name, a number, an address), or a word of its own `request` that
-    is in none of the other `requests` and in no name of the `tools`.
+    is in none of the other `requests`, of which there are at least `fewest`, and in no name of the `tools`.
     """
     if is_demonstration(words) or holds_value(words[:MOST_HINT]):
         return True
-    if len(requests) < OTHERS:
+    if len(requests) < fewest:
         return False
     own = _content(words) & _content(request)
     return bool(own.difference(*map(_content, (tools, *requests))))
 
 
 def rests(lesson: Lesson, *, now: float, most: int) -> str | None:
-    """Why a lesson is not practised now; None: it may be. `most`: answers in a row that may teach it."""
+    """Why a lesson is not practised now; None: it may be. `most`: answers in a row that teach it."""
     found = standing(lesson).progress
     if found is not Progress.PRACTISING:
         return found.value
@@ -409,7 +417,7 @@ def rests(lesson: Lesson, *, now: float, most: int) -> str | None:
     sampled = lesson.sampled_since(began)
     if any(answer.reason is Reason.HELD_BACK for answer in sampled):
         return "an update with it was held back"
-    if len(lesson.since(began)) >= most or len(sampled) >= MOST_SAMPLED * most:
+    if len(lesson.taught_since(began)) >= most or len(sampled) >= MOST_SAMPLED * most:
         return "practised enough for now"
     return None
 

@@ -1,8 +1,9 @@
 """The next round of practice: which lesson, which prompts, and which approved turns join.
 
 A lesson is tested with approved turns before it is practised. The test and the choice of approved turns read
-the frozen base's log-probs of an approved response, with and without the lesson in its prompt: a lesson under
-which the base would no longer give approved answers would spoil them wherever it is spread.
+the teacher's log-probs of an approved response, with and without the lesson in its prompt. The teacher is the
+frozen base with the lessons that were practised before. A lesson under which it would no longer give approved
+answers would spoil them wherever it is spread; those that it gives go along, and keep what the others taught.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import State
 from afterwit.practice.lessons import (
     DAY_S,
+    MANY_OTHERS,
+    MOST_SAMPLED,
+    OTHERS,
     STAND,
     Given,
     Lesson,
@@ -27,6 +31,7 @@ from afterwit.practice.lessons import (
     Said,
     Spoils,
     Wording,
+    hint_of,
     in_turn,
     names_a_case,
     replaced,
@@ -63,13 +68,22 @@ class Tested(NamedTuple):
     """An approved response under a lesson."""
 
     given: bool
-    """The base gives it by itself."""
+    """The teacher gives it without the lesson."""
     spoiled: bool
-    """The base gives it, and would not with the lesson in its prompt."""
+    """The teacher gives it without the lesson, and would not with it."""
 
 
-Known = Mapping[tuple[str, str], Tested]
-"""(words of a lesson, approved turn) -> how they agree."""
+class Hints(NamedTuple):
+    """The hints that the teacher reads in a test."""
+
+    without: str
+    """The lessons that were practised before; empty: none."""
+    shown: str
+    """Those and the tested one."""
+
+
+Known = Mapping[tuple[Hints, str], Tested]
+"""(hints, approved turn) -> how they agree."""
 MOST_TOKENS = 2**20
 """Of an answer to a prompt that was recorded elsewhere, before the settings and the context cut it."""
 IDLE = "no correction waits to be practised"
@@ -88,6 +102,8 @@ class Round:
     """Approved turns whose prompts go along."""
     own: Turn
     """The corrected turn, whose instructions synthetic requests follow."""
+    requests: tuple[str, ...] = ()
+    """Of other conversations: by them a lesson is general, or names a case."""
     synthetic: int = 0
     """How many requests the model writes itself."""
     earlier: tuple[Wording, ...] = ()
@@ -104,7 +120,7 @@ class Test:
     """A lesson, and approved turns that it is tested with before it is practised."""
 
     lesson: Lesson
-    words: str
+    hints: Hints
     kind: str
     """Of the action that the lesson is about."""
     items: tuple[SuiteItem, ...]
@@ -114,7 +130,7 @@ class Test:
 
     def whose(self, known: Known) -> Spoils | None:
         """The owner of the approved turns that the lesson contradicts, by these tests."""
-        return spoils(self.lesson, self.words, self.kind, self.items, known)
+        return spoils(self.lesson, self.hints, self.kind, self.items, known)
 
 
 def next_round(
@@ -125,20 +141,22 @@ def next_round(
     now: float,
     without: Collection[str] = (),
     recorded_only: Collection[tuple[int, str]] = (),
+    cases: Collection[tuple[int, str]] = (),
     known: Known | None = None,
 ) -> Round | Test | str:
     """The lesson that is practised next and the prompts to answer, the test of it that comes first, or why
     nothing is practised now.
 
     `without`: turns whose prompts cannot be answered. `recorded_only`: number and words of lessons without
-    synthetic requests. `known`: tests so far; None: there can be none.
+    synthetic requests. `cases`: of those that name a case, by the requests that the model writes. `known`:
+    tests so far; None: there can be none.
     """
     learner = with_note(learner, store.note("learn"))
     if (rest := _rest(store, settings, learner, now=now)) is not None:
         return rest
     if not (lessons := store.lessons(said_since=now - PRACTISED_FOR_S)):
         return IDLE
-    rules = _Rules(settings, learner, now, without, recorded_only, known)
+    rules = _Rules(settings, learner, now, without, recorded_only, cases, known)
     resting = {
         adapter: reason
         for adapter in {lesson.adapter for lesson in lessons}
@@ -166,7 +184,9 @@ def _rest(store: Store, settings: PracticeSettings, learner: LearnerSettings, *,
         return "rests while learning is paused"
     if store.in_update(now=now):
         return "waits for the update that is under way"
-    if store.practised_since(now - DAY_S, until=now) >= settings.a_day * learner.batch:
+    sampled, taught = store.practised_since(now - DAY_S, until=now)
+    most = settings.a_day * learner.batch
+    if taught >= most or sampled >= MOST_SAMPLED * most:
         return f"practised enough for a day ({counted(settings.a_day, 'update')})"
     return None
 
@@ -179,6 +199,7 @@ class _Rules(NamedTuple):
     now: float
     without: Collection[str]
     recorded_only: Collection[tuple[int, str]]
+    cases: Collection[tuple[int, str]]
     known: Known | None
 
 
@@ -198,7 +219,7 @@ class _Facts(NamedTuple):
 
 def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Round | Test | str:
     """The round of one lesson, its test if that comes first, or why it is not practised now."""
-    settings, learner, now, without, recorded_only, known = rules
+    settings, learner, now, without, recorded_only, cases, known = rules
     if (reason := facts.resting.get(lesson.adapter)) is not None:
         return reason
     if reason := rests(lesson, now=now, most=settings.updates * learner.batch):
@@ -212,18 +233,23 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         return Progress.REPLACED.value
     if not (room := _room(facts.waiting, lesson, learner, now=now)):
         return "waits for the next update"
-    along: tuple[Turn, ...] = ()
+    said, along = usable[-1], tuple[Turn, ...]()
+    words = lesson.words_of(said)
+    earlier = _earlier(lesson, words, learner.teaching, facts)
     if known is not None:
-        test = _test_of(store, lesson, usable[-1], known, facts.excluded)
+        hints = Hints(hint_of(earlier, ""), hint_of(earlier, words))
+        test = _test_of(store, lesson, said, hints, known, facts.excluded)
         if test.new or test.whose(known) is not lesson.spoils:
             return test
         along = _along(store, test, known, int(settings.approved * room + 0.5))
     room -= len(along)
-    found = _prompts(store, lesson, usable, without)
+    named = lesson.number, lesson.words
+    invents = bool(settings.synthetic) and settings.group == 1 and named not in recorded_only
+    fewest = MANY_OTHERS if invents else OTHERS
+    found = _prompts(store, lesson, usable, without, fewest=fewest, of_a_case=named in cases)
     if found is not None:
         synthetic = 0
-        invents = found.general and settings.synthetic and settings.group == 1
-        if invents and (lesson.number, lesson.words) not in recorded_only:
+        if invents and found.general:
             synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
         recorded = room - synthetic
         answered = (answer.prompt for answer in lesson.answers)
@@ -232,11 +258,12 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         if prompts or synthetic:
             return Round(
                 lesson=lesson,
-                said=usable[-1],
-                earlier=_earlier(lesson, lesson.words_of(usable[-1]), learner.teaching, facts),
+                said=said,
+                earlier=earlier,
                 prompts=prompts,
                 along=along,
                 own=found.own,
+                requests=found.requests,
                 synthetic=synthetic,
             )
     return "practised on every prompt of its kind"
@@ -306,16 +333,18 @@ def _usable(lesson: Lesson, rule: ReviewRule, excluded: Collection[str]) -> list
     ]
 
 
-def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: Collection[str]) -> Test:
+def _test_of(
+    store: Store, lesson: Lesson, said: Said, hints: Hints, known: Known, excluded: Collection[str]
+) -> Test:
     """The test of a lesson with the newest approved turns of its adapter, of its kind and of others."""
-    words, record = lesson.words_of(said), store.find(said.turn)
+    record = store.find(said.turn)
     kind = "" if record is None else action(record.turn.message)
     found, new = list[SuiteItem](), list[tuple[SuiteItem, Turn]]()
     left = Counter({True: TESTED, False: TESTED})
     for item in store.suite(lesson.adapter):
         if not left[same := of_kind(item, kind)]:
             continue
-        if (words, item.turn) not in known:
+        if (hints, item.turn) not in known:
             approved = store.find(item.turn)
             if approved is None or approved.turn.session in excluded:
                 continue
@@ -324,12 +353,12 @@ def _test_of(store: Store, lesson: Lesson, said: Said, known: Known, excluded: C
             new.append((item, approved.sampled_turn))
         left[same] -= 1
         found.append(item)
-    return Test(lesson=lesson, words=words, kind=kind, items=tuple(found), new=tuple(new))
+    return Test(lesson=lesson, hints=hints, kind=kind, items=tuple(found), new=tuple(new))
 
 
 def _along(store: Store, test: Test, known: Known, count: int) -> tuple[Turn, ...]:
     """`count` approved turns whose prompts go along, those that went along least first."""
-    turns = companions(test.words, test.items, known)
+    turns = companions(test.hints, test.items, known)
     chosen = spread(turns, (answer.prompt for answer in test.lesson.along), count)
     records = map(store.find, chosen)
     return tuple(record.sampled_turn for record in records if record is not None)
@@ -378,10 +407,18 @@ class _Prompts(NamedTuple):
     """By id, those to be preferred first."""
     general: bool
     """Whether the lesson may be practised on other requests than those that led to it."""
+    requests: tuple[str, ...]
+    """Of other conversations than the newest corrected turn's."""
 
 
 def _prompts(
-    store: Store, lesson: Lesson, usable: Sequence[Said], without: Collection[str]
+    store: Store,
+    lesson: Lesson,
+    usable: Sequence[Said],
+    without: Collection[str],
+    *,
+    fewest: int = OTHERS,
+    of_a_case: bool = False,
 ) -> _Prompts | None:
     """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
     sessions if the lesson is general: of each session the first one. None: its turns are gone."""
@@ -397,7 +434,10 @@ def _prompts(
             others[session] = seq
     records = store.asked(list(others.values())[: SPREAD_OVER - len(found)])
     asked_too = [_to_ask(record.turn) for record in records]
-    general = is_general(lesson, lesson.words_of(usable[-1]), found.values(), asked_too)
+    words, own_turns = lesson.words_of(usable[-1]), list(found.values())
+    general = is_general(lesson, words, own_turns, asked_too, fewest=fewest)
+    general = general and (lesson.general is True or not of_a_case)
+    requests = _requests_beside(newest, [*own_turns, *asked_too])
     if general:
         found |= {turn.id: turn for turn in asked_too}
     often = Counter(answer.prompt for answer in lesson.sampled_since(lesson.newest))
@@ -406,7 +446,7 @@ def _prompts(
         for id, turn in found.items()
         if id not in without and often[id] < PER_PROMPT and not any(turn.sampled.forced)
     }
-    return _Prompts(newest, asked, general)
+    return _Prompts(newest, asked, general, requests)
 
 
 def _to_ask(turn: RecordedTurn) -> Turn:
@@ -419,19 +459,26 @@ def _to_ask(turn: RecordedTurn) -> Turn:
     return Turn(**known, prompt_ids=(), sampling=Sampling(max_tokens=MOST_TOKENS), sampled=nothing)
 
 
-def is_general(lesson: Lesson, words: str, own: Collection[Turn], others: Sequence[Turn]) -> bool:
+def is_general(
+    lesson: Lesson, words: str, own: Collection[Turn], others: Sequence[Turn], *, fewest: int = OTHERS
+) -> bool:
     """Whether a lesson may be practised in these words on other prompts: a person accepted it, or they name
-    no case."""
+    no case, as far as `fewest` prompts of other conversations can tell, its own among them."""
     if lesson.general is not None or lesson.spoils is not None:
         return lesson.general is True
-    requests = [request_of(turn) for turn in others]
-    return not any(names_case(words, turn, requests) for turn in own)
+    every = [*own, *others]
+    return not any(names_case(words, turn, _requests_beside(turn, every), fewest=fewest) for turn in own)
 
 
-def names_case(words: str, turn: Turn, requests: Sequence[str]) -> bool:
+def _requests_beside(turn: Turn, others: Iterable[Turn]) -> tuple[str, ...]:
+    """The requests of the others, but of the turn's own conversation."""
+    return tuple(request_of(each) for each in others if each.session != turn.session)
+
+
+def names_case(words: str, turn: Turn, requests: Sequence[str], *, fewest: int = OTHERS) -> bool:
     """Whether a hint belongs to this turn's request alone, by these other requests."""
     tools = " ".join(tool["function"]["name"] for tool in turn.conversation.tools)
-    return names_a_case(words, request_of(turn), requests, tools=tools)
+    return names_a_case(words, request_of(turn), requests, tools=tools, fewest=fewest)
 
 
 def request_of(turn: Turn) -> str:
@@ -450,13 +497,15 @@ def of_kind(item: SuiteItem, kind: str) -> bool:
     return item.stratum.split(" ")[0] == (kind or TEXT)
 
 
-def spoils(lesson: Lesson, words: str, kind: str, items: Sequence[SuiteItem], known: Known) -> Spoils | None:
+def spoils(
+    lesson: Lesson, hints: Hints, kind: str, items: Sequence[SuiteItem], known: Known
+) -> Spoils | None:
     """The owner of the approved turns of this kind of action that the lesson contradicts: others, its own
     source, or None."""
     alike = [
-        (item.source == lesson.source, known[words, item.turn].spoiled)
+        (item.source == lesson.source, known[hints, item.turn].spoiled)
         for item in items
-        if of_kind(item, kind) and (words, item.turn) in known
+        if of_kind(item, kind) and (hints, item.turn) in known
     ]
     for own, found in ((False, Spoils.OTHERS), (True, Spoils.OWN)):
         spoiled = [gone for source, gone in alike if source is own]
@@ -465,8 +514,8 @@ def spoils(lesson: Lesson, words: str, kind: str, items: Sequence[SuiteItem], kn
     return None
 
 
-def companions(words: str, items: Sequence[SuiteItem], known: Known) -> list[str]:
-    """The approved turns whose prompts may go along with a lesson, newest first: the base, which teaches
-    them, gives their responses, with the lesson too."""
-    tests = ((item.turn, known.get((words, item.turn))) for item in items)
+def companions(hints: Hints, items: Sequence[SuiteItem], known: Known) -> list[str]:
+    """The approved turns whose prompts may go along with a lesson, newest first: the teacher gives their
+    responses, with the lesson too."""
+    tests = ((item.turn, known.get((hints, item.turn))) for item in items)
     return [turn for turn, test in tests if test is not None and test.given and not test.spoiled]

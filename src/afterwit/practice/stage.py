@@ -37,7 +37,7 @@ from afterwit.practice.lessons import (
     hint_of,
     standing,
 )
-from afterwit.practice.rounds import IDLE, Round, Test, Tested, names_case, next_round
+from afterwit.practice.rounds import IDLE, Hints, Round, Test, Tested, names_case, next_round
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
 from afterwit.text import counted
@@ -78,13 +78,14 @@ class Practice:
         self._settings, self._learner, self._redaction = settings, learner, redaction
         self._placement, self._ask = placement, ask
         self._now, self._entropy = now, entropy
-        self._known: dict[tuple[str, str], Tested] = {}
+        self._known: dict[tuple[Hints, str], Tested] = {}
         self._synthetic = SyntheticRequests(engine, renderer, redaction)
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
         self._recorded_only: set[tuple[int, str]] = set()
-        """Number and words of lessons without synthetic requests: they name a case, or the model writes no
-        requests."""
+        """Number and words of lessons for which the model writes no requests."""
+        self._cases: set[tuple[int, str]] = set()
+        """Those of lessons that name a case, by the requests that it writes."""
         self._looked_s = 0.0
         """Seconds that the last look at the store took."""
         self.doing = IDLE
@@ -127,11 +128,16 @@ class Practice:
         lesson, words = found.lesson, found.words
         synthetic = list[Turn]()
         if found.synthetic:
-            synthetic, requests = await self._synthetic.take(found.own, found.synthetic)
-            of_a_case = lesson.general is None and names_case(words, found.own, requests)
-            if of_a_case or not synthetic:
-                self._recorded_only.add((lesson.number, lesson.words))
-                synthetic = []
+            named = lesson.number, lesson.words
+            synthetic, written = await self._synthetic.take(found.own, found.synthetic)
+            requests = *found.requests, *written
+            while lesson.general is None and names_case(words, found.own, requests):
+                if not (more := await self._synthetic.more(found.own)):
+                    self._cases.add(named)
+                    return True
+                requests = *requests, *more  # a word that is rare, such as "make", is none of a case
+            if not synthetic:
+                self._recorded_only.add(named)
                 if not found.prompts:
                     return True
         sampled = await asyncio.gather(
@@ -147,7 +153,8 @@ class Practice:
 
     async def _next(self) -> Round | Test | str:
         """The next round by what the store holds, a test before it, or why nothing is due."""
-        now, refused, recorded_only = self._now(), frozenset(self._refused), frozenset(self._recorded_only)
+        now, refused = self._now(), frozenset(self._refused)
+        recorded_only, cases = frozenset(self._recorded_only), frozenset(self._cases)
         known = self._known if self._base_teaches else None
         began = time.monotonic()
         found = await self._store.call(
@@ -158,6 +165,7 @@ class Practice:
                 now=now,
                 without=refused,
                 recorded_only=recorded_only,
+                cases=cases,
                 known=known,
             )
         )
@@ -170,8 +178,8 @@ class Practice:
         """A new turn that answers the prompt, measured; None if the prompt cannot be answered.
 
         The teacher does not read the lesson if the prompt goes `along`, and reads none where the answer
-        recites a hint, of which it would approve, or has a call that does not parse. A good answer to a
-        `synthetic` request to which the lesson adds nothing does not count for it.
+        recites a hint, of which it would approve, or has a call that does not parse. A `synthetic` request
+        that the lesson is not about, because it hardly changes the log-prob of the answer, goes along too.
         """
         try:
             turn = await self._sampled(found, prompt)
@@ -189,7 +197,8 @@ class Practice:
         if reason is None:
             plain, whole = hint_of(earlier, ""), hint_of(earlier, found.words)
             gap, added = await self._gap(turn, [plain if along else whole, *([plain] if synthetic else [])])
-            along = along or (synthetic and gap is not None and max(gap, added) <= CLOSE)
+            if synthetic and gap is not None and not along:
+                along = added <= CLOSE
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
         return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along, earlier=earlier)
@@ -279,17 +288,18 @@ class Practice:
             self._known.clear()
         for item, turn in found.new:
             room = self._engine.facts.context_length - len(item.ids)
+            hints = [each for each in found.hints if each]
             prompts, _ = await asyncio.to_thread(
-                hinted_prompts, turn, (found.words,), self._renderer, self._placement, room
+                hinted_prompts, turn, hints, self._renderer, self._placement, room
             )
             test = Tested(given=False, spoiled=False)
-            if prompts:
-                asked = (item.prompt_ids, prompts[0][1])
+            if len(prompts) == len(hints):
+                asked = [item.prompt_ids, *(ids for _, ids in prompts)][-2:]
                 rows = [Score(prompt_ids=ids, response_ids=item.ids, tau=1.0) for ids in asked]
                 plain, shown = await self._engine.score(rows, top=1, weights=Weights.BASE)
                 spoiled = item.contradicted(plain.logprobs, shown.logprobs)
                 test = Tested(given=item.kept(plain.logprobs), spoiled=spoiled)
-            self._known[found.words, item.turn] = test
+            self._known[found.hints, item.turn] = test
         whose = found.whose(self._known)
         await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
         return True
@@ -319,7 +329,7 @@ class Practice:
 
 def told(lesson: Lesson, most: int) -> str:
     """The practised lesson in a sentence, by its number: a status outlives the session that gave it."""
-    gap, done = standing(lesson).gap, len(lesson.since(lesson.newest))
+    gap, done = standing(lesson).gap, len(lesson.taught_since(lesson.newest))
     near = "" if gap is None else f", gap {gap:.2g} nats"
     return f"practises lesson {lesson.number}: {done} of {most} answers{near}"
 

@@ -24,6 +24,10 @@ from afterwit.vetting.redaction import Redaction
 
 KNOWN = 24
 """Requests that are written before any is used: enough to find the words that most requests share."""
+ENOUGH = 4 * KNOWN
+"""Requests that are written to find whether a word belongs to one conversation alone."""
+MOST_KNOWN = 512
+"""The newest requests of some instructions that are remembered."""
 AT_ONCE = 4
 """Requests that are sampled at the same time: as many as practised answers, so that others wait no longer."""
 TRIES = 2
@@ -61,14 +65,27 @@ class SyntheticRequests:
                 self._known.clear()
                 self._unused.clear()
             first = await self._new(prefix, KNOWN, ())
-            self._known[prefix], self._unused[prefix] = deque(first, maxlen=4 * KNOWN), deque(first)
+            self._known[prefix], self._unused[prefix] = deque(first, maxlen=MOST_KNOWN), deque(first)
         known, unused = self._known[prefix], self._unused[prefix]
         if len(unused) < count:
             more = await self._new(prefix, count - len(unused), known)
             known.extend(more)
-            unused.extend(more or known)
+            unused.extend(more)
+            while known and len(unused) < count:  # the oldest come again
+                known.rotate(-1)
+                unused.append(known[-1])
         taken = [unused.popleft() for _ in range(min(count, len(unused)))]
         return [replace(like, conversation=_asking(like.conversation, text)) for text in taken], tuple(known)
+
+    async def more(self, like: Turn) -> list[str]:
+        """More requests by the instructions of a turn whose requests were taken; none if there are enough, or
+        the model writes no others. Raises EngineError if the engine fails."""
+        prefix = await asyncio.to_thread(self._prefix, like.conversation)
+        known, unused = self._known[prefix], self._unused[prefix]
+        new = await self._new(prefix, min(KNOWN, ENOUGH - len(known)), known)
+        known.extend(new)
+        unused.extend(new)
+        return new
 
     async def _new(self, prefix: tuple[int, ...], count: int, known: Collection[str]) -> list[str]:
         """About `count` requests that are not known; fewer if TRIES samples for each bring no more."""

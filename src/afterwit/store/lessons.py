@@ -206,10 +206,15 @@ class Lessons(Recording, Reading, Orders):
         sql = "SELECT coalesce(max(number), 0) FROM versions WHERE adapter = ?"
         return int(self._db.value(sql, (adapter,)))
 
-    def practised_since(self, at: float, *, until: float) -> int:
-        """How many answers were sampled for practice between these times."""
-        sql = "SELECT count(*) FROM taught WHERE prompt IS NOT NULL AND at > ? AND at <= ?"
-        return int(self._db.value(sql, (at, until)))
+    def practised_since(self, at: float, *, until: float) -> tuple[int, int]:
+        """How many answers were sampled for practice between these times, and how many of these had something
+        to teach."""
+        (row,) = self._db.rows(
+            "SELECT count(*) AS sampled, count(*) FILTER (WHERE coalesce(t.reason, '') <> ?) AS taught"
+            " FROM taught k JOIN turns t USING (seq) WHERE k.prompt IS NOT NULL AND k.at > ? AND k.at <= ?",
+            (Reason.ALREADY_GOOD, at, until),
+        )
+        return row["sampled"], row["taught"]
 
     def practised(self, lesson: Lesson, words: str, answers: Sequence[Fresh], *, now: float) -> bool:
         """Store answers; those without a reason wait for the learner with the words, after those of earlier

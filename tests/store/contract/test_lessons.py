@@ -95,7 +95,7 @@ def test_a_practised_answer_waits_for_the_learner_with_the_lesson_as_its_only_hi
     assert (record.verdict.reward, record.verdict.source) == (0, Source.LESSON)
     assert (record.verdict.hints, record.rl, record.opd) == ((WORDS,), False, True)
     assert [each.turn for each in store.waiting(now=9.0)] == ["a", "p1", "p2"]
-    assert store.practised_since(4.0, until=5.0) == 2
+    assert store.practised_since(4.0, until=5.0) == (2, 2)
     assert [each.prompt for each in store.lesson(number).answers] == ["a", "a"]
 
 
@@ -247,7 +247,7 @@ def test_answers_count_as_given_after_the_correction_though_the_clock_was_set_ba
     number = corrected(store, "a", now=1_000.0)
     assert practised(store, store.lesson(number), ("p1", "a"), now=5.0)
     assert [each.turn for each in store.lesson(number).since(1_000.0)] == ["p1"]
-    assert store.practised_since(4.0, until=5.0) == 0  # nor is it one of every day until then
+    assert store.practised_since(4.0, until=5.0) == (0, 0)  # nor is it one of every day until then
 
 
 def test_an_update_leaves_the_gap_of_the_whole_answer(store: Store) -> None:
