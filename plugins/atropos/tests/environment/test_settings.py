@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,11 +116,10 @@ def test_the_limits_of_a_command_and_the_tasks_held_out_follow_the_published_nam
 
 
 def test_a_key_reaches_the_engine_and_a_stand_in_for_none_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.setenv(KEY_VARIABLE, "another")  # so that it is as before after the test
     assert settings_of(AgenticOPDConfig(), server(api_key="x")).engine.api_key_env is None
     engine = settings_of(AgenticOPDConfig(), server(api_key="secret")).engine
-    assert engine.key({KEY_VARIABLE: "secret"}) == "secret"
-    monkeypatch.delenv(KEY_VARIABLE)
+    assert engine.key(os.environ) == "secret"
 
 
 @pytest.mark.parametrize(
