@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic
 from types import NoneType
 from typing import Any
 
@@ -304,9 +304,8 @@ async def test_a_store_that_loses_each_connection_slowly_holds_a_request_for_one
 
     parts = gateway.app.gateway
     parts.store = Slow(gateway.store)
-    began = perf_counter()
     assert await parts.try_store(lambda store: True, within_s=0.3) is None
-    assert perf_counter() - began < 0.6
+    assert parts.faults["store"].message.endswith("no answer within 0.3 seconds")
 
 
 class Waiting:
