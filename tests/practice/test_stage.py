@@ -35,7 +35,7 @@ from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Filter, Store
 from afterwit.turn import Conversation, Finish, Kind, Message, Sampled, Sampling, ToolCall
 from afterwit.verdict import Flag, Question, ReviewRule, Source, Verdict, Vote
-from afterwit.version import Origin
+from afterwit.version import Origin, Version
 from afterwit.worker import Signals
 from experiments.simulation.lockstep import InlineStore
 from tests.fakes.engine import FakeEngine
@@ -562,6 +562,52 @@ def test_good_answers_of_a_version_that_was_taken_back_prove_nothing(
     again = a_version(3, origin=Origin.ROLLBACK, restores=1, returns=(1,))
     store.commit_version(again, now=house.now)
     assert standing(store.lesson(1)).progress is Progress.LEARNED
+
+
+@pytest.mark.parametrize("gap", [5.0, CLOSE])
+def test_what_was_taken_back_is_practised_again_on_the_same_prompt(
+    store: Store, renderer: Renderer, gap: float
+) -> None:
+    correct(store, "moon")
+    store.commit_version(a_version(1, ["moon"]), now=NOW)
+    house, version = House(store, renderer, gap=gap), 1
+    house.engine.version = version
+    while house.step():
+        waiting = [each.turn for each in store.waiting(now=house.now)]
+        version += 1
+        store.commit_version(a_version(version, waiting), now=house.now)
+        house.engine.version, house.now = version, house.now + 1
+    assert len(store.lesson(1).answers) == PER_PROMPT
+    taken = tuple(range(2, version + 1))
+    back = a_version(version + 1, origin=Origin.ROLLBACK, restores=1, reverts=taken)
+    store.commit_version(back, now=house.now)
+    house.engine.version, house.now = version + 1, house.now + 1
+    assert house.step()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        a_version(3, origin=Origin.ROLLBACK, restores=1, reverts=(2,)),
+        a_version(3, origin=Origin.REPLAY, begins=0, replays=(1, 2)),
+    ],
+)
+def test_nor_do_those_of_a_version_that_held_what_was_taken_back_later(
+    store: Store, renderer: Renderer, between: Version
+) -> None:
+    correct(store, "moon")
+    correct(store, "sun")
+    for version in (a_version(1, ["moon"]), a_version(2, ["sun"]), between):
+        store.commit_version(version, now=NOW)
+    house = House(store, renderer, gap=CLOSE)
+    house.engine.version = 3
+    while house.step():
+        house.now += 1
+    (lesson,) = store.lessons()
+    assert standing(lesson).progress is Progress.LEARNED
+    back = a_version(4, origin=Origin.ROLLBACK, restores=0, reverts=(1, 2))
+    store.commit_version(back, now=house.now)
+    assert standing(store.lesson(1)).progress is Progress.PRACTISING
 
 
 def test_an_answer_that_the_teacher_would_not_give_trains_and_its_gap_is_kept(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from afterwit.gateway.auth import Caller, Permission
 from afterwit.learning.schedule import NOW, largest_share, next_of_all, with_note
 from afterwit.learning.settings import LearnerSettings
-from afterwit.lifecycle import State
+from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import (
     DAY_S,
     MANY_OTHERS,
@@ -53,8 +53,8 @@ PRACTISED_FOR_S = 30 * DAY_S
 LOOKED_AT, SPREAD_OVER = 512, 40
 """The newest turns among which prompts are looked for, and the prompts over which a lesson is spread."""
 PER_PROMPT = 8
-"""Answers to one prompt since the lesson was last given: more would learn it by heart. New conversations
-bring new prompts."""
+"""Answers to one prompt since the lesson was last given, but for those that were taken back: more would learn
+it by heart. New conversations bring new prompts."""
 TESTED = 8
 """The newest approved turns of its kind, and as many of others, that a lesson is tested with: the engine
 scores two rows of each, once."""
@@ -440,7 +440,8 @@ def _prompts(
     requests = _requests_beside(newest, [*own_turns, *asked_too])
     if general:
         found |= {turn.id: turn for turn in asked_too}
-    often = Counter(answer.prompt for answer in lesson.sampled_since(lesson.newest))
+    sampled = lesson.sampled_since(lesson.newest)
+    often = Counter(answer.prompt for answer in sampled if answer.reason is not Reason.REVERTED)
     asked = {
         id: turn
         for id, turn in found.items()

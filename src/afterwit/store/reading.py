@@ -188,12 +188,19 @@ class Reading(Part):
             position, left = seqs[-1], left - len(seqs)
 
     def _gone(self) -> set[int]:
-        """The updates that rollbacks took out of the newest weights."""
+        """The updates that rollbacks took out of the newest weights, and other versions that hold them."""
         gone: set[int] = set()
-        sql = "SELECT reverts, returns FROM versions WHERE origin = ? ORDER BY number"
-        for row in self._db.rows(sql, (Origin.ROLLBACK,)):
+        others = self._db.rows(
+            "SELECT number, coalesce(restores, parent) AS source, reverts, returns FROM versions"
+            " WHERE origin IN (?, ?) ORDER BY number",
+            (Origin.ROLLBACK, Origin.REPLAY),
+        )
+        for row in others:
             gone.update(orjson.loads(row["reverts"]))
             gone.difference_update(orjson.loads(row["returns"]))
+        for row in others:
+            if row["source"] in gone:
+                gone.add(row["number"])
         return gone
 
     def _records(self, seqs: Sequence[int]) -> list[Record]:
