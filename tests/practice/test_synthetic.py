@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,7 @@ def test_drawn_requests_go_on_when_no_recorded_prompt_can_be_asked(store: Store)
     assert isinstance(found, Round)
     assert (found.prompts, found.synthetic, found.own.id) == ((), 3, "moon")
     found = next_round(
-        store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"}, recorded_only={(1, SHORT)}
+        store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"}, recorded_only={("moon", SHORT)}
     )
     assert found == "1 lesson: practised on every prompt of its kind"
 
@@ -270,6 +271,46 @@ def test_a_lesson_about_a_word_that_no_other_request_has_stays_with_its_own_prom
     house.engine.version, house.now = 1, house.now + 1
     assert house.step()
     assert [each.prompt == each.turn for each in store.lessons()[0].answers].count(True) == 3
+
+
+def test_a_lesson_about_one_request_stays_with_it_where_the_model_can_write_none(
+    store: Store, renderer: Renderer
+) -> None:
+    recorded(store, "tea", "rain", "snow")  # "What is tea?"
+    correct(store, "moon", "Explain moon as a stone.")
+    house = Drawing(store, renderer)
+    house.engine.facts = replace(house.engine.facts, context_length=MOST_TOKENS)
+    assert (house.step(), house.step()) == (True, True)
+    assert [each.prompt for each in store.lessons()[0].answers] == ["moon"] * 3
+
+
+def test_a_lesson_that_is_given_in_another_conversation_too_no_longer_names_a_case(
+    store: Store, renderer: Renderer
+) -> None:
+    words = "Mention the moon first."
+    correct(store, "moon", words)
+    house = Drawing(store, renderer)
+    assert (house.step(), house.step()) == (True, True)
+    (lesson,) = store.lessons()
+    assert {each.prompt for each in lesson.answers} == {"moon"}
+    waiting = [each.turn for each in store.waiting(now=house.now)]
+    store.commit_version(a_version(1, waiting), now=house.now)
+    house.engine.version = 1
+    correct(store, "sun", words, conversation=asks("Is the moon near?"), now=house.now + 1)
+    house.now += 2
+    assert house.step()
+    (lesson,) = store.lessons()
+    assert any(each.prompt == each.turn for each in lesson.answers)
+
+
+def test_a_lesson_about_one_request_is_not_spread_where_none_of_an_update_is_synthetic(
+    store: Store, renderer: Renderer
+) -> None:
+    recorded(store, "tea", "rain", "snow")  # "What is tea?"
+    correct(store, "moon", "Explain moon as a stone.")
+    house = Drawing(store, renderer, synthetic=0.1)
+    assert (house.step(), house.step()) == (True, True)
+    assert [each.prompt for each in store.lessons()[0].answers] == ["moon"] * 3
 
 
 def test_a_common_word_that_few_recorded_requests_lack_keeps_no_lesson_to_its_own_prompt(

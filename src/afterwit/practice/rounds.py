@@ -104,8 +104,8 @@ class Round:
     """The corrected turn, whose instructions synthetic requests follow."""
     requests: tuple[str, ...] = ()
     """Of other conversations: by them a lesson is general, or names a case."""
-    synthetic: int = 0
-    """How many requests the model writes itself."""
+    synthetic: int | None = None
+    """How many requests the model writes itself; None: it writes none, and `requests` alone decide."""
     earlier: tuple[Wording, ...] = ()
     """The other lessons that the teacher reads, the last given last."""
 
@@ -140,16 +140,16 @@ def next_round(
     *,
     now: float,
     without: Collection[str] = (),
-    recorded_only: Collection[tuple[int, str]] = (),
-    cases: Collection[tuple[int, str]] = (),
+    recorded_only: Collection[tuple[str, str]] = (),
+    cases: Collection[tuple[str, str]] = (),
     known: Known | None = None,
 ) -> Round | Test | str:
     """The lesson that is practised next and the prompts to answer, the test of it that comes first, or why
     nothing is practised now.
 
-    `without`: turns whose prompts cannot be answered. `recorded_only`: number and words of lessons without
-    synthetic requests. `cases`: of those that name a case, by the requests that the model writes. `known`:
-    tests so far; None: there can be none.
+    `without`: turns whose prompts cannot be answered. `recorded_only`: corrected turns, with a lesson's
+    words, that get no synthetic requests. `cases`: those whose words name a case, by the requests that the
+    model writes. `known`: tests so far; None: there can be none.
     """
     learner = with_note(learner, store.note("learn"))
     if (rest := _rest(store, settings, learner, now=now)) is not None:
@@ -198,8 +198,8 @@ class _Rules(NamedTuple):
     learner: LearnerSettings
     now: float
     without: Collection[str]
-    recorded_only: Collection[tuple[int, str]]
-    cases: Collection[tuple[int, str]]
+    recorded_only: Collection[tuple[str, str]]
+    cases: Collection[tuple[str, str]]
     known: Known | None
 
 
@@ -243,15 +243,15 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
             return test
         along = _along(store, test, known, int(settings.approved * room + 0.5))
     room -= len(along)
-    named = lesson.number, lesson.words
+    named = said.turn, words
     invents = bool(settings.synthetic) and settings.group == 1 and named not in recorded_only
     fewest = MANY_OTHERS if invents else OTHERS
     found = _prompts(store, lesson, usable, without, fewest=fewest, of_a_case=named in cases)
     if found is not None:
-        synthetic = 0
+        synthetic = None
         if invents and found.general:
             synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
-        recorded = room - synthetic
+        recorded = room - (synthetic or 0)
         answered = (answer.prompt for answer in (*lesson.answers, *lesson.along))
         chosen = spread(list(found.asked), answered, -(-recorded // settings.group))
         prompts = tuple(found.asked[id] for id in chosen for _ in range(settings.group))[:recorded]
@@ -437,7 +437,7 @@ def _prompts(
     words, own_turns = lesson.words_of(usable[-1]), list(found.values())
     general = is_general(lesson, words, own_turns, asked_too, fewest=fewest)
     general = general and (lesson.general is True or not of_a_case)
-    requests = _requests_beside(newest, [*own_turns, *asked_too])
+    requests = _requests_of_others(newest, [*own_turns, *asked_too])
     if general:
         found |= {turn.id: turn for turn in asked_too}
     sampled = lesson.sampled_since(lesson.newest)
@@ -468,10 +468,10 @@ def is_general(
     if lesson.general is not None or lesson.spoils is not None:
         return lesson.general is True
     every = [*own, *others]
-    return not any(names_case(words, turn, _requests_beside(turn, every), fewest=fewest) for turn in own)
+    return not any(names_case(words, turn, _requests_of_others(turn, every), fewest=fewest) for turn in own)
 
 
-def _requests_beside(turn: Turn, others: Iterable[Turn]) -> tuple[str, ...]:
+def _requests_of_others(turn: Turn, others: Iterable[Turn]) -> tuple[str, ...]:
     """The requests of the others, but of the turn's own conversation."""
     return tuple(request_of(each) for each in others if each.session != turn.session)
 

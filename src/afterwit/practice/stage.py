@@ -82,10 +82,10 @@ class Practice:
         self._synthetic = SyntheticRequests(engine, renderer, redaction)
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
-        self._recorded_only: set[tuple[int, str]] = set()
-        """Number and words of lessons for which the model writes no requests."""
-        self._cases: set[tuple[int, str]] = set()
-        """Those of lessons that name a case, by the requests that it writes."""
+        self._recorded_only: set[tuple[str, str]] = set()
+        """Corrected turns, with a lesson's words, for which the model writes no requests."""
+        self._cases: set[tuple[str, str]] = set()
+        """Those whose words name a case, by the requests that it writes."""
         self._looked_s = 0.0
         """Seconds that the last look at the store took."""
         self.doing = IDLE
@@ -127,8 +127,8 @@ class Practice:
             await began()
         lesson, words = found.lesson, found.words
         synthetic = list[Turn]()
-        if found.synthetic:
-            named = lesson.number, lesson.words
+        if found.synthetic is not None:
+            named = found.said.turn, words
             synthetic, written = await self._synthetic.take(found.own, found.synthetic)
             requests = *found.requests, *written
             while lesson.general is None and names_case(words, found.own, requests):
@@ -136,7 +136,7 @@ class Practice:
                     self._cases.add(named)
                     return True
                 requests = *requests, *more  # a word that is rare, such as "make", is none of a case
-            if not synthetic:
+            if found.synthetic and not synthetic:
                 self._recorded_only.add(named)
                 if not found.prompts:
                     return True

@@ -79,8 +79,10 @@ class SyntheticRequests:
 
     async def more(self, like: Turn) -> list[str]:
         """More requests by the instructions of a turn whose requests were taken; none if there are enough, or
-        the model writes no others. Raises EngineError if the engine fails."""
+        the model writes no others, or none at all here. Raises EngineError if the engine fails."""
         prefix = await asyncio.to_thread(self._prefix, like.conversation)
+        if not prefix:
+            return []
         known, unused = self._known[prefix], self._unused[prefix]
         new = await self._new(prefix, min(KNOWN, ENOUGH - len(known)), known)
         known.extend(new)
