@@ -118,3 +118,25 @@ def test_an_answer_that_recites_a_hint_is_taught_without_any(store: Store, rende
     house.answer = renderer.encode(f"Short.\n{HEADING}\n{SHORT}")
     assert house.step()
     assert hints_of(store, first + 1) == {("",)}
+
+
+def test_a_look_at_twice_as_many_lessons_looks_at_each_as_often(store: Store) -> None:
+    class Counting(frozenset[str]):
+        asked = 0
+
+        def __contains__(self, session: object) -> bool:
+            self.asked += 1
+            return super().__contains__(session)
+
+    def looks(ids: str) -> int:
+        for id in ids:
+            correct(store, id, f"Speak of a {id * 3}, of {id * 3} alone.")
+        waiting = [each.turn for each in store.waiting(now=NOW + 1)]
+        store.commit_version(a_version(store.newest_version("shared") + 1, waiting), now=NOW)
+        store.excluded = lambda: counting  # type: ignore[method-assign]
+        counting = Counting()
+        known = [turn.turn.id for turn in store.turns()]
+        assert due(store, without=known) == f"{len(known)} lessons: practised on every prompt of its kind"
+        return counting.asked
+
+    assert looks("abcdefgh") * 2 == looks("ijklmnop")

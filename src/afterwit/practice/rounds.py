@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import NamedTuple
 
 from afterwit.gateway.auth import Caller, Permission
@@ -165,7 +166,13 @@ def next_round(
     paused = dict.fromkeys(store.paused_adapters(), "paused")
     excluded = store.excluded()
     gone = _replaced(lessons, learner.teaching, excluded)
-    facts = _Facts(lessons, gone, store.waiting(now=now), excluded, paused | resting, _silent(store))
+
+    @cache  # for each source once, however many lessons ask
+    def practised(adapter: str, source: str) -> list[Wording]:
+        own = [each for each in lessons if each.adapter == adapter and each.number not in gone]
+        return _practised(_general(own, source, learner.teaching, excluded))
+
+    facts = _Facts(practised, gone, store.waiting(now=now), excluded, paused | resting, _silent(store))
     why = Counter[str]()
     for lesson in in_turn(lessons):
         found = _round_of(store, lesson, rules, facts)
@@ -206,7 +213,8 @@ class _Rules(NamedTuple):
 class _Facts(NamedTuple):
     """The store's facts about all lessons."""
 
-    lessons: Sequence[Lesson]
+    practised: Callable[[str, str], Sequence[Wording]]
+    """The lessons of an adapter and a source that a teacher may read before another, the last given first."""
     replaced: Collection[int]
     """Numbers of the lessons that a later one replaces."""
     waiting: Sequence[Waiting]
@@ -235,7 +243,7 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         return "waits for the next update"
     said, along = usable[-1], tuple[Turn, ...]()
     words = lesson.words_of(said)
-    earlier = _earlier(lesson, words, learner.teaching, facts)
+    earlier = _earlier(lesson, words, facts)
     if known is not None:
         hints = Hints(hint_of(earlier, ""), hint_of(earlier, words))
         test = _test_of(store, lesson, said, hints, known, facts.excluded)
@@ -269,20 +277,26 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
     return "practised on every prompt of its kind"
 
 
-def _earlier(lesson: Lesson, words: str, rule: ReviewRule, facts: _Facts) -> tuple[Wording, ...]:
+def _earlier(lesson: Lesson, words: str, facts: _Facts) -> tuple[Wording, ...]:
     """The other practised lessons of its source that the teacher reads before these words: the last given, in
     their order, as far as one hint has room."""
     chosen, room = list[Wording](), MOST_HINT - len(words)
-    stand = (each for each in facts.lessons if each.number not in facts.replaced)
-    others = [each for each in stand if each.adapter == lesson.adapter and each != lesson]
-    for each in _general(others, lesson.source, rule, facts.excluded):
-        practised = any(answer.state is State.TRAINED for answer in each.lesson.answers)
-        stands = standing(each.lesson).progress not in (Progress.DROPPED, Progress.WAITING)
-        asked = each.lesson.scope in (None, lesson.scope)
-        if practised and stands and asked and len(each.words) < room and len(chosen) < MOST_EARLIER:
+    for each in facts.practised(lesson.adapter, lesson.source):
+        asked = each.lesson.scope in (None, lesson.scope) and each.lesson.number != lesson.number
+        if asked and len(each.words) < room and len(chosen) < MOST_EARLIER:
             chosen.append(each)
             room -= len(each.words) + 1
     return tuple(reversed(chosen))
+
+
+def _practised(lessons: Iterable[Wording]) -> list[Wording]:
+    """Those of these lessons that a version learned from, and that stand."""
+    return [
+        each
+        for each in lessons
+        if any(answer.state is State.TRAINED for answer in each.lesson.answers)
+        if standing(each.lesson).progress not in (Progress.DROPPED, Progress.WAITING)
+    ]
 
 
 def untaught(store: Store, adapter: str, scope: str, rule: ReviewRule, *, now: float) -> list[str]:
