@@ -200,6 +200,32 @@ def test_a_lesson_that_spoils_what_its_source_approved_keeps_to_its_own_prompts(
     assert store.lessons()[0].spoils is None
 
 
+def test_a_test_that_comes_out_as_before_rests_before_the_next_step(store: Store, renderer: Renderer) -> None:
+    approve(store, renderer, "tea")
+    correct(store, "moon")
+    house = Teacher(store, renderer, "tea")
+    assert house.step()
+    store.change_lesson(1, spoils=None)  # as by a lesson whose test depends on this one
+    assert not house.step()
+    assert store.lesson(1).spoils is Spoils.OWN
+    assert house.step()
+
+
+def test_a_lesson_may_be_forgotten_while_it_is_tested(store: Store, renderer: Renderer) -> None:
+    approve(store, renderer, "tea")
+    correct(store, "moon")
+    house, scores = Teacher(store, renderer, "tea"), Teacher.scores
+
+    async def forgetting(rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
+        store.forget("moon", now=NOW)
+        return await scores(house, rows, top=top, weights=weights)
+
+    house.engine.score = forgetting  # type: ignore[method-assign]
+    assert house.step()
+    assert store.lessons() == []
+    assert not house.step()
+
+
 def test_a_test_on_approved_answers_is_in_the_status_while_it_runs(store: Store, renderer: Renderer) -> None:
     approve(store, renderer, "tea", "rain")
     correct(store, "moon")

@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import fsum, isfinite
@@ -18,7 +19,7 @@ from typing import Literal
 
 from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Score, Weights
-from afterwit.errors import JudgeRefused, JudgeUnavailable, RequestError, RequestRefused
+from afterwit.errors import JudgeRefused, JudgeUnavailable, RequestError, RequestRefused, SettingError
 from afterwit.gateway.reply import respond
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts, recites
 from afterwit.judging.prompts import follow_question
@@ -33,6 +34,7 @@ from afterwit.practice.lessons import (
     Fresh,
     Lesson,
     PracticeSettings,
+    Spoils,
     best_supported,
     hint_of,
     standing,
@@ -79,6 +81,8 @@ class Practice:
         self._placement, self._ask = placement, ask
         self._now, self._entropy = now, entropy
         self._known: dict[tuple[Hints, str], Tested] = {}
+        self._tested: set[tuple[int, Hints, Spoils | None]] = set()
+        """Results by lesson: two lessons whose tests depend on each other would be tested without a rest."""
         self._synthetic = SyntheticRequests(engine, renderer, redaction)
         self._refused: set[str] = set()
         """Turns whose prompts the model or its template refuses now."""
@@ -287,6 +291,7 @@ class Practice:
                 await began()
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
+            self._tested.clear()
         for item, turn in found.new:
             room = self._engine.facts.context_length - len(item.ids)
             hints = [each for each in found.hints if each]
@@ -302,8 +307,12 @@ class Practice:
                 test = Tested(given=item.kept(plain.logprobs), spoiled=spoiled)
             self._known[found.hints, item.turn] = test
         whose = found.whose(self._known)
-        await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
-        return True
+        with suppress(SettingError):  # forgotten meanwhile
+            await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
+        told = found.lesson.number, found.hints, whose
+        again = not found.new and told in self._tested
+        self._tested.add(told)
+        return not again
 
     async def _gap(self, turn: Turn, hints: Sequence[str]) -> tuple[float | None, float]:
         """The answer's gap to the teacher with the first of these hints, and how far its log-prob is apart
