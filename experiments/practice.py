@@ -28,7 +28,7 @@ from experiments.study.page import filled
 
 MARK = "practice"
 SEEDS = (40, 41, 42, 43)
-"""Of people, tasks and sampling; none of them chose a rule or a setting."""
+"""Of people, tasks and sampling. Their figures chose no rule or setting."""
 MEASURED = (0, 4, 8, 12)
 TASKS = 60
 """Held-out tasks of a measurement."""
