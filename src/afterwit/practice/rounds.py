@@ -193,8 +193,10 @@ def _rest(store: Store, settings: PracticeSettings, learner: LearnerSettings, *,
         return "waits for the update that is under way"
     sampled, taught = store.practised_since(now - DAY_S, until=now)
     most = settings.a_day * learner.batch
-    if taught >= most or sampled >= MOST_SAMPLED * most:
+    if taught >= most:
         return f"practised enough for a day ({counted(settings.a_day, 'update')})"
+    if sampled >= MOST_SAMPLED * most:
+        return f"practised enough for a day ({counted(sampled, 'answer')}, most of them good already)"
     return None
 
 

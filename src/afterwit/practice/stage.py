@@ -308,10 +308,10 @@ class Practice:
         whose = found.whose(self._known)
         with suppress(SettingError):  # forgotten meanwhile
             await self._store.call(lambda store: store.change_lesson(found.lesson.number, spoils=whose))
-        told = found.lesson.number, found.hints, whose
-        again = not found.new and told in self._tested
-        self._tested.add(told)
-        return not again
+        result = found.lesson.number, found.hints, whose
+        is_news = bool(found.new) or result not in self._tested
+        self._tested.add(result)
+        return is_news
 
     async def _gap(self, turn: Turn, hints: Sequence[str]) -> tuple[float | None, float]:
         """The answer's gap to the teacher with the first of these hints, and how far its log-prob is apart
