@@ -255,7 +255,7 @@ class House:
             return self.answer
 
         self.engine = FakeEngine(script, end_id=end, vocabulary=renderer.vocabulary)
-        self.engine.version, self.gap = 0, gap
+        self.engine.version, self.gap, self.changed = 0, gap, 9.0
         if gap is None:
             self.engine.capabilities = replace(FakeEngine.capabilities, scored_ids=0)  # type: ignore[misc]
         self.engine.score = self.scores  # type: ignore[method-assign]
@@ -282,12 +282,13 @@ class House:
         return Answer(words=vote)
 
     async def scores(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
-        (row,) = rows
-        self.scored.append((row, weights))
-        ids = row.response_ids
+        """The teacher's, and without the lesson: a prompt that was not corrected is asked for both."""
+        self.scored.append((rows[0], weights))
+        ids = rows[0].response_ids
         sampled = sum(-0.25 * (place % 4) for place in range(len(ids)))
-        logprobs = (sampled - (self.gap or 0.0), *(0.0,) * (len(ids) - 1))
-        return [Scored(version=0, logprobs=logprobs, top_ids=(), top_logprobs=())]
+        lower = [self.gap or 0.0, (self.gap or 0.0) + self.changed][: len(rows)]
+        logprobs = [(sampled - each, *(0.0,) * (len(ids) - 1)) for each in lower]
+        return [Scored(version=0, logprobs=each, top_ids=(), top_logprobs=()) for each in logprobs]
 
     def step(self) -> bool:
         return asyncio.run(self.stage.step())
@@ -404,6 +405,23 @@ def test_a_day_s_practice_ends_after_its_updates_and_good_answers_count_a_quarte
     assert version == 1 + steps
     house.now += DAY_S
     assert house.step()
+
+
+def test_answers_to_recorded_prompts_that_a_lesson_is_not_about_are_none_of_its_answers(
+    store: Store, renderer: Renderer
+) -> None:
+    recorded(store, "tea", "rain")
+    correct(store, "moon")
+    house = House(store, renderer, gap=5.0)
+    house.changed = CLOSE / 2
+    assert house.step()
+    (lesson,) = store.lessons()
+    assert [each.prompt for each in lesson.answers] == ["moon"]
+    assert [(each.prompt, each.state) for each in lesson.along] == [
+        ("rain", State.JUDGED),
+        ("tea", State.JUDGED),
+    ]
+    assert {store.turn(each.turn).verdict.hints for each in lesson.along} == {("",)}
 
 
 def test_without_a_group_no_judge_is_asked(store: Store, renderer: Renderer) -> None:

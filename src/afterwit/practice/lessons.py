@@ -192,8 +192,8 @@ class Lesson:
     answers: tuple[Answer, ...] = ()
     """Oldest first."""
     along: tuple[Answer, ...] = ()
-    """Answers that the base taught without this lesson: to approved prompts, to synthetic requests that it is
-    not about, and those that recited a hint. Oldest first."""
+    """Answers that the base taught without this lesson: to approved prompts and others that it is not about,
+    and those that recited a hint. Oldest first."""
 
     @property
     def newest(self) -> float:

@@ -262,7 +262,7 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         if invents and found.general:
             synthetic = room - min(len(found.asked), room - int(settings.synthetic * room))
         recorded = room - (synthetic or 0)
-        answered = (answer.prompt for answer in lesson.answers)
+        answered = (answer.prompt for answer in (*lesson.answers, *lesson.along))
         chosen = spread(list(found.asked), answered, -(-recorded // settings.group))
         prompts = tuple(found.asked[id] for id in chosen for _ in range(settings.group))[:recorded]
         if prompts or synthetic:

@@ -182,9 +182,10 @@ class Practice:
         """A new turn that answers the prompt, measured; None if the prompt cannot be answered.
 
         The teacher does not read the lesson if the prompt goes `along`, and reads none where the answer
-        recites a hint, of which it would approve, or has a call that does not parse. A `synthetic` request
-        that the lesson is not about, because it hardly changes the log-prob of the answer, goes along too.
+        recites a hint, of which it would approve, or has a call that does not parse. A prompt that was not
+        corrected goes along too if the lesson is not about it, and so hardly changes the answer's log-prob.
         """
+        corrected = any(prompt.id == said.turn for said in found.lesson.said) and not synthetic
         try:
             turn = await self._sampled(found, prompt)
         except (RequestError, RequestRefused):
@@ -200,9 +201,9 @@ class Practice:
         gap = None
         if reason is None:
             plain, whole = hint_of(earlier, ""), hint_of(earlier, found.words)
-            gap, added = await self._gap(turn, [plain if along else whole, *([plain] if synthetic else [])])
-            if synthetic and gap is not None and not along:
-                along = added <= CLOSE
+            asks = not (corrected or along)
+            gap, added = await self._gap(turn, [plain if along else whole, *([plain] if asks else [])])
+            along = along or (asks and gap is not None and added <= CLOSE)
         if gap is not None and gap <= CLOSE:
             reason = Reason.ALREADY_GOOD
         return Fresh(turn, turn.id if synthetic else prompt.id, reason, gap, along, earlier=earlier)
