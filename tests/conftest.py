@@ -92,6 +92,10 @@ def pytest_collection() -> Generator[None, object, object]:
         for name in [name for name in loggers if not name.startswith(LOGGERS)]:
             logging.getLogger(name).propagate = True
             del loggers[name]
+        if "tests.fakes.models" in sys.modules:
+            from tests.fakes.loading import load_once  # imports transformers
+
+            load_once()
 
 
 class BriefReports:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
 
 from afterwit.weights.weights import load_causal_lm, read_tensors
 from tests.fakes.models import tiny_qwen3
@@ -15,8 +16,10 @@ from tests.fakes.models import tiny_qwen3
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_file_that_is_written_over_changes_nothing_that_is_served(
-    tmp_path: Path, dtype: torch.dtype, *, tied: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, *, tied: bool
 ) -> None:
+    load = getattr(AutoModelForCausalLM.from_pretrained, "__wrapped__", AutoModelForCausalLM.from_pretrained)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)  # a copy reads no file
     folder = tiny_qwen3(tmp_path / "model", tie_word_embeddings=tied)
     model = load_causal_lm(folder, dtype)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -1,0 +1,56 @@
+"""Models whose files were loaded before are copied from memory: transformers takes five times as long to
+build a tiny one. Tests load few models, each of them often."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModelForCausalLM
+
+LARGEST = 4 * 2**20
+"""Bytes of a folder's files: a larger model is loaded as ever, so that no copy of it stays in memory."""
+UNREAD = {"config", "_name_or_path"}
+"""Arguments that do not count: the configuration's own fields do, but for the folder's name."""
+
+
+def load_once() -> None:
+    """`AutoModelForCausalLM.from_pretrained` reads the same files once; each call gets a model of its own."""
+    AutoModelForCausalLM.from_pretrained = staticmethod(copied(AutoModelForCausalLM.from_pretrained))
+
+
+def copied(load: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[str, Any] = {}
+
+    @wraps(load)
+    def loaded(folder: Any, **given: Any) -> Any:
+        named = name_of(Path(folder), given)
+        if named is None:
+            return load(folder, **given)
+        if named not in kept:
+            first = load(folder, **given)
+            kept[named] = copy.deepcopy(first)  # the first one may read its weights from the files
+            return first
+        found = copy.deepcopy(kept[named])
+        model = found[0] if isinstance(found, tuple) else found
+        model.name_or_path = model.config._name_or_path = str(folder)
+        return found
+
+    return loaded
+
+
+def name_of(folder: Path, given: dict[str, Any]) -> str | None:
+    """The same for the same files and the same wishes. None: the folder is none, too large, or of GGUF."""
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".json", ".safetensors", ".bin"))
+    if not files or "gguf_file" in given or sum(path.stat().st_size for path in files) > LARGEST:
+        return None
+    held = hashlib.sha256()
+    for path in files:
+        held.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    config = vars(given["config"]) if "config" in given else {}
+    read = [sorted((name, repr(of[name])) for name in of.keys() - UNREAD) for of in (given, config)]
+    return f"{held.hexdigest()} {read}"
