@@ -96,6 +96,8 @@ def pytest_collection() -> Generator[None, object, object]:
             from tests.fakes.loading import load_once  # imports transformers
 
             load_once()
+        if "tests.processes" in sys.modules:
+            sys.modules["tests.processes"].fork_server()
 
 
 class BriefReports:
