@@ -73,7 +73,13 @@ def model_of(folder: Path, settings: LearnerSettings) -> PreTrainedModel:
 @pytest.mark.parametrize(
     "rank", [pytest.param(0, id="full", marks=pytest.mark.slow), pytest.param(4, id="lora")]
 )
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+@pytest.mark.parametrize(
+    "objective",
+    [
+        pytest.param(objective, id=name, marks=() if name == "everything" else pytest.mark.gpu)
+        for name, objective in OBJECTIVES.items()  # `learning` and `fused_head` have each on a CPU
+    ],
+)
 @pytest.mark.parametrize(
     ("dtype", "near", "same_way"),
     [("float32", {"rel": 1e-3, "abs": 1e-4}, 0.999), ("bfloat16", {"rel": 0.1, "abs": 0.05}, 0.9)],
