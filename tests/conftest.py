@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.servers.server import Servers
 
-EXAMPLES = {"house": 20, "thorough": 500}
-"""Examples of a property: in every run, and with `--hypothesis-profile thorough` (`make test-thorough`)."""
+EXAMPLES = {"house": 12, "thorough": 500}
+"""Examples of a property: in every run, each time others, and with `--hypothesis-profile thorough`
+(`make test-thorough`)."""
 
 for name, examples in EXAMPLES.items():
     settings.register_profile(
