@@ -276,8 +276,8 @@ class Browsing(Reading):
         rows = self._db.rows(JUDGED, (limit,))
         votes: defaultdict[int, list[tuple[Question, int | None]]] = defaultdict(list)
         for row in self._db.rows(
-            "SELECT seq, question, value FROM votes WHERE seq >= ? ORDER BY seq, place",
-            (min((row["seq"] for row in rows), default=ALL),),
+            "SELECT seq, question, value FROM votes WHERE seq >= ? AND question <> ? ORDER BY seq, place",
+            (min((row["seq"] for row in rows), default=ALL), Question.OWN_WORDS.value),
         ):
             votes[row["seq"]].append((Question(row["question"]), row["value"]))
         return [read(Judged, row, votes=tuple(votes[row["seq"]])) for row in reversed(rows)]

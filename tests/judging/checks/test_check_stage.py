@@ -92,6 +92,16 @@ def test_checks_without_turns_are_described_in_words(opened):
     assert known["can judge"].startswith("assumed")
 
 
+def test_the_own_words_of_a_person_are_no_vote_of_the_judge(opened):
+    own = Vote(question=Question.OWN_WORDS, words="", value=0, hint="One sentence.")
+    add_judged(
+        opened, "t1", Verdict(reward=-1, source=Source.FEEDBACK, hints=("One sentence.",), votes=(own,))
+    )
+    found = dict(findings(report_of(opened)))
+    assert found["can judge"].startswith("not known yet")
+    assert found["invalid votes"] == "no votes yet"
+
+
 def test_bad_ends_and_complaints_are_no_good_ends(opened):
     for turn in ("t1", "t2", "t3"):
         add_judged(opened, turn, PRAISED)
