@@ -29,6 +29,7 @@ from afterwit.promotion.watch import requests_asked
 from afterwit.store import Pause, Status, Store, VersionRecord
 from afterwit.text import counted
 from afterwit.turn import SHARED
+from afterwit.version import Origin
 
 WAITS = {
     State.OPEN: " (no reply yet)",
@@ -124,8 +125,9 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     def lasts(since: float) -> str:
         return "just now" if found.at - since < AGO_S else f"for {duration(found.at - since)}"
 
+    since = lasts if found.serving or found.learning else ago  # of a process that ended, its last message
     stages = [
-        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({lasts(each.at)})")
+        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({since(each.at)})")
         for each in sorted(found.stages, key=lambda each: each.ok)
     ]
     faults = sum(not each.ok for each in found.stages)
@@ -136,12 +138,12 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     if newest is not None:
         whose = "" if newest.adapter == SHARED else f" of {newest.adapter}"
         last = f"version {newest.number}{whose}, {ago(newest.created)}"
-        back = newest.restores is not None
-        last += (
-            f": went back to version {newest.restores}"
-            if back
-            else f", from {counted(newest.trained, 'turn')}"
-        )
+        if newest.restores is not None:
+            last += f": went back to version {newest.restores}"
+        elif newest.origin is Origin.REPLAY:
+            last += ": earlier updates, run again without what was forgotten"
+        else:
+            last += f", from {counted(newest.trained, 'turn')}"
         if (way := newest.metrics.get("way_to_teacher")) is not None:
             last += f"; it went {way:z.0%} of the way to the teacher"
         if (moved := newest.metrics.get("plain_kl")) is not None:

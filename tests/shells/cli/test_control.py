@@ -92,11 +92,14 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
         found = overview(store, LearnerSettings(), serving=True, learning=True, now=90.0)
         store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=1, reverts=()), now=4.0)
         later = overview(store, LearnerSettings(), serving=True, learning=True, now=10_000.0)
+        store.commit_version(a_version(3, origin=Origin.REPLAY, replays=()), now=5.0)
+        replayed = overview(store, LearnerSettings(), serving=True, learning=True, now=10_000.0)
     assert seen()["learning"] == "on; no update is under way"
     assert seen()["serving"] == "version 1"
     assert seen()["last update"] == "version 1, 2 minutes ago, from 1 turn"
     assert seen()["judge !"] == "it does not answer (for 2 minutes)"
     assert next(iter(seen())) == "judge !"
+    assert seen(serving=False, learning=False)["judge !"] == "it does not answer (2 minutes ago)"
     assert seen(in_update=3)["learning"] == "an update of 3 turns is under way"
     assert seen(learning=False, enabled=False)["learning"] == "off (learner.enabled = false)"
     off = Status(stage="learn", ok=True, message="switched off", at=0.0)
@@ -104,6 +107,8 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen(newest=None)["last update"] == "none yet"
     assert dict(lines(later))["last update"] == "version 2, 3 hours ago: went back to version 1"
     assert dict(lines(later))["serving"] == "version 1; version 2 is not served yet"
+    without = "earlier updates, run again without what was forgotten"
+    assert dict(lines(replayed))["last update"] == f"version 3, 3 hours ago: {without}"
 
 
 @pytest.fixture
