@@ -81,7 +81,7 @@ class Reason(StrEnum):
     EMPTY_RESPONSE = "empty_response", NOTHING, "the response was empty"
     SUPERSEDED = "superseded", UNFIT, "the client requested it again"
     REVERTED = "reverted", UNFIT, "what it taught was taken back"
-    FORGOTTEN = "forgotten", UNFIT, "its conversation was forgotten"
+    FORGOTTEN = "forgotten", UNFIT, "its conversation or lesson was forgotten"
     CLIENT_LEFT = "client_left", UNFIT, "the client left"
     SIDE_TURN = "side_turn", UNFIT, "it is a title, a summary or a review, not the conversation"
     UNKNOWN_BRANCH = "unknown_branch", UNFIT, "it is not known yet which branch continues"

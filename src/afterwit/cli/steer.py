@@ -245,7 +245,9 @@ def lessons(context: typer.Context, limit: Limit = None, json_: Json = False, ho
 @lessons_app.command(cls=Command)
 def drop(
     number: Number,
-    undo: Annotated[bool, typer.Option("--undo", help="Also forget all answers that practised it.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Also forget all answers that practised it, alone or with others.")
+    ] = False,
     home: Home = None,
     config: Config = None,
 ) -> None:

@@ -99,7 +99,7 @@ def happened(versions: Sequence[VersionRecord], events: Sequence[Event], *, limi
         number, origin = version.number, version.origin
         if origin is Origin.BASE:
             continue
-        kind, words = origin.value, "is earlier updates, run again without a forgotten conversation"
+        kind, words = origin.value, "is earlier updates, run again without what was forgotten"
         if origin is Origin.ROLLBACK:
             words = f"takes learning back: it has the weights of version {version.restores}"
         elif origin is Origin.UPDATE:
