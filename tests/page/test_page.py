@@ -13,7 +13,7 @@ from afterwit.judging.ability import keep_shares
 from afterwit.page.access import FORM_TYPE
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Store
-from afterwit.turn import Conversation, Message
+from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
 from tests.gateway.serving import Serving
 from tests.page.pages import Tags, played, token_of
@@ -153,6 +153,14 @@ async def test_a_turn_shows_its_tokens_votes_hints_and_what_followed(
     assert "hint Open the file that was named." in page
     assert "hint not valid (no box)" in page
     assert "version 1" in page
+
+
+async def test_a_practised_answer_is_marked_on_its_own_page(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.store.call(lambda store: add(store, "own", kind=Kind.PRACTICE))
+    await gateway.store.call(lambda store: add(store, "asked"))
+    marked = '<span class="tag">practice</span>'
+    pages = [(await browser.get(f"/ui/turns/{turn}")).text for turn in ("own", "asked")]
+    assert [marked in page for page in pages] == [True, False]
 
 
 async def test_what_was_said_is_never_markup(browser: httpx.AsyncClient, gateway: Serving):

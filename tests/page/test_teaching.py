@@ -51,6 +51,16 @@ async def test_a_thumb_a_hint_and_a_better_answer_are_recorded_together(
     shown = Tags((await browser.get(done.headers["location"])).text).words
     assert "Recorded; the turn will be judged with it." in shown
     assert "Greet by one word only." in shown
+    assert "Nothing so far." not in shown
+
+
+async def test_a_hint_alone_is_shown_without_an_empty_line_of_feedback(
+    gateway: Serving, browser: httpx.AsyncClient
+):
+    done = await taught(gateway, browser, hint="Greet by one word only.")
+    shown = Tags((await browser.get(done.headers["location"])).text).words
+    assert "Greet by one word only." in shown
+    assert "Feedback:" not in shown
 
 
 @pytest.mark.parametrize("said", [{"correction": "Hello there."}, {"hint": "Brief!"}, {}, {"text": "Hm."}])
