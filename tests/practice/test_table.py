@@ -20,7 +20,7 @@ from afterwit.progress import PersonRequest, progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.turn import Conversation, Kind, Message
-from afterwit.version import Effect
+from afterwit.version import Effect, Origin
 from afterwit.vetting.redaction import Redaction
 from tests.store.examples import a_version, add_judged
 
@@ -121,6 +121,21 @@ def test_what_is_said_after_it_was_learned_is_counted(store: Store) -> None:
     correct(store, "star", now=4.0)
     (row,) = lessons(store)
     assert (row.said_since_learned, row.progress, row.since) == (1, Progress.PRACTISING, 0)
+
+
+def test_a_lesson_whose_corrections_were_taken_back_waits_until_one_is_given_again(store: Store) -> None:
+    correct(store, "a")
+    store.commit_version(a_version(0, origin=Origin.BASE, parent=None), now=1.5)
+    store.commit_version(a_version(1, ["a"]), now=2.0)
+    store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=3.0)
+    (row,) = lessons(store)
+    assert (row.progress, "its corrections" in row.how_far, "give it again" in row.how_far) == (
+        Progress.WAITING,
+        True,
+        True,
+    )
+    correct(store, "b", now=4.0)
+    assert [each.progress for each in lessons(store)] == [Progress.PRACTISING]
 
 
 def test_a_dropped_lesson_stays_dropped_when_it_is_said_again_and_what_waits_ends(store: Store) -> None:

@@ -120,7 +120,7 @@ class LessonRow:
             case Progress.WAITING if self.spoils is Spoils.OTHERS:
                 return "waiting: it contradicts what others approved; accept or drop it"
             case Progress.WAITING:
-                return "waiting: its answers wait for your review, or were taken back"
+                return "waiting: its corrections wait for your review, or were taken back; give it again"
             case Progress.DROPPED:
                 return f"dropped: {self._what_stays}"
             case Progress.REPLACED:
