@@ -233,6 +233,19 @@ async def test_what_was_taken_back_is_not_served_even_if_the_rollback_does_not_a
     assert house.engine.version == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"), [({}, True), ({"origin": Origin.ROLLBACK, "restores": 0}, False)]
+)
+async def test_a_probe_that_cannot_tell_a_version_from_the_base_is_logged_unless_it_is_the_base(
+    changes: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    house = House()
+    house.checkpoints.put(version(0), replace(version(1), **changes))
+    assert await house.publisher.step()
+    assert ("cannot tell version 1 from the base" in caplog.text) is told
+
+
 async def test_no_version_from_before_a_session_was_forgotten_is_served_instead() -> None:
     house = House(probes={3: [0.0, 0.0]})
     house.checkpoints.put(version(1), version(2), replace(version(3), forgets=("talk",)))
