@@ -101,4 +101,5 @@ async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerS
     seen = f"served log-probs are {found.apart:.2g} nats from the learner's on average"
     if (stands := found.shares.get(BASE)) is None:
         return seen
-    return f"{seen}, and are {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
+    moved = f"{stands.value:.0%} of the way from the base's to them, give or take {stands.error:.2g}"
+    return f"{seen}, and are {moved}"
