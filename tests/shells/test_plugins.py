@@ -11,10 +11,14 @@ import pytest
 
 from afterwit.build import judge_client, judge_stage, trainer_of
 from afterwit.config import Settings, load, settings_class
-from afterwit.doctor.machine import check_packages
+from afterwit.doctor.machine import check_machine, check_packages
 from afterwit.errors import SettingError
 from afterwit.judging.verdicts import InTime
+from afterwit.planning.gpus import named_gpus
+from afterwit.planning.plan import models_of, plan
 from afterwit.plugins import Table
+from afterwit.running import up
+from tests.fakes.models import tiny_qwen3
 
 
 def package(folder: Path, name: str, code: str, *entries: str) -> None:
@@ -132,3 +136,32 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
     for group in ("dialects", "engines", "hint_rules", "settings"):
         assert findings[f"broken (afterwit.{group})"] is False
     assert findings["learner (afterwit.settings)"] is False
+
+
+ENGINE = """
+from dataclasses import dataclass
+from typing import Literal
+from afterwit.api.serving import EngineKind
+
+@dataclass(frozen=True)
+class Own:
+    kind: Literal["own"] = "own"
+
+PART = EngineKind(settings=Own, open=None)
+"""
+
+
+@pytest.mark.usefixtures("_settings_as_installed")
+def test_an_engine_of_a_package_has_no_server_to_test_count_or_start(tmp_path: Path) -> None:
+    package(tmp_path, "own", ENGINE, "afterwit.engines own")
+    settings = load(home=tmp_path / "none", pairs=["engine.kind=own"], environment={})
+    model = tiny_qwen3(tmp_path / "model")
+    findings = {finding.name: finding for finding in check_machine(settings, tmp_path / "home", model)}
+    assert findings["device"].seen.startswith("the engine own chooses its own, the learner on ")
+    models = models_of(settings.model_copy(update={"model": str(model)}), tmp_path)
+    assert refusal(lambda: plan(settings, models, named_gpus("80GB", 1))) == (
+        "engine.kind is 'own', whose memory only its package can count"
+    )
+    assert refusal(lambda: up.run(settings, tmp_path / "home")).startswith(
+        "engine.kind is 'own', which starts no server: choose one of vllm, sglang, llama_cpp, or "
+    )

@@ -20,6 +20,7 @@ from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import KINDS
 from afterwit.engines.model_files import shapes_of, weight_files
+from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
 from afterwit.home.home import STORE, make_home, store_url
@@ -84,8 +85,10 @@ def _device(settings: Settings) -> str:
     from afterwit.learning.models import device_of
 
     learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
-    if not isinstance(settings.engine, EmbeddedSettings):
+    if isinstance(settings.engine, ServerSettings):
         return f"the engine is the server at {' and '.join(settings.engine.urls)}, {learner}"
+    if not isinstance(settings.engine, EmbeddedSettings):
+        return f"the engine {settings.engine.kind} chooses its own, {learner}"
     device, dtype = device_and_dtype(settings.engine)
     return f"the engine runs on {device} in {dtype}, {learner}"
 

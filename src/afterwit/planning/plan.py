@@ -146,6 +146,8 @@ def _policy(settings: Settings, model: Model, gpus: tuple[Gpu, ...]) -> Part:
         return Part(name="policy", gpus=gpus, memory=memory)
     if isinstance(engine, LlamaCppSettings):
         return Part(name="policy", gpus=gpus, memory=_llama_cpp_memory(settings, engine, model, gpus[0]))
+    if not isinstance(engine, ServerSettings):
+        raise SettingError(f"engine.kind is {engine.kind!r}, whose memory only its package can count")
     over = len(gpus) // len(engine.urls)
     memory = server_memory(
         model.shape,

@@ -11,10 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from afterwit.config import Settings
-from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.process import EngineProcess
-from afterwit.engines.server.settings import AnyServer, SglangSettings
+from afterwit.engines.server.settings import AnyServer, ServerSettings, SglangSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import make_home
 from afterwit.home.model import model_folder
@@ -55,7 +54,7 @@ def guarded(settings: Settings, home: Path, environment: MutableMapping[str, str
     """The settings with a random key for the servers that are started: their port is open to every program of
     this machine and every page, and takes weights."""
     engine, judge, learner = settings.engine, settings.judge, settings.learner
-    if isinstance(engine, EmbeddedSettings) or engine.api_key_env is not None:
+    if not isinstance(engine, ServerSettings) or engine.api_key_env is not None:
         return settings
     if isinstance(engine, SglangSettings) and {"--api-key", "--config"} & {*engine.flags, *engine.command}:
         return settings
@@ -121,7 +120,7 @@ def placed(
 
 def _engine(settings: Settings) -> AnyServer:
     engine = settings.engine
-    if isinstance(engine, EmbeddedSettings):
+    if not isinstance(engine, ServerSettings):
         raise SettingError(
             f"engine.kind is {engine.kind!r}, which starts no server: choose one of {', '.join(LAUNCHERS)}, "
             "or use `afterwit serve`"
