@@ -130,6 +130,19 @@ def test_scores_of_another_shape_than_the_hints_tokens_choose_nothing(shape, per
         rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool))
 
 
+@pytest.mark.parametrize("hint", [2, -1, None])
+def test_a_hint_that_is_not_there_is_not_chosen(hint):
+    rule = HintRule(known=lambda lengths, ids: hint)
+    with pytest.raises(ValueError, match=f"chose hint {hint}, but the hints are 0 to 1"):
+        rule.teachers((5, 9), IDS)
+
+
+def test_scores_that_are_no_tensor_choose_nothing():
+    rule = HintRule(score=lambda candidates: candidates.sampled_teacher_HT.tolist())
+    with pytest.raises(ValueError, match=r"a hint rule's scores are list, but must be \[2, 3\]"):
+        rule.choose(found(OVERLAP_HT[:2]), torch.ones(3, dtype=torch.bool))
+
+
 @pytest.mark.parametrize(("per_token", "chosen"), [(False, [0, 0, 0]), (True, [1, 0, 1])])
 def test_a_score_that_is_no_number_is_the_least(per_token, chosen):
     scores = torch.tensor([[1.0, 2.0, 3.0], [5.0, torch.nan, 9.0]])

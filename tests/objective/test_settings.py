@@ -73,12 +73,19 @@ def test_an_objective_reports_terms_that_are_known():
         Objective(terms={"opd": "topk_opd", "kl": "mine"})
 
 
-@pytest.mark.parametrize("loss", [lambda now_NJ: now_NJ, lambda now_NJ: now_NJ.mean()])
-def test_a_terms_loss_has_one_number_for_each_token(loss):
+@pytest.mark.parametrize(
+    ("loss", "form"),
+    [
+        (lambda now_NJ: now_NJ, r"\[3, 1\]"),
+        (lambda now_NJ: now_NJ.mean(), r"\[\]"),
+        (lambda now_NJ: None, "NoneType"),
+    ],
+)
+def test_a_terms_loss_has_one_number_for_each_token(loss, form):
     term = Term(loss=lambda now_NJ, targets, settings: loss(now_NJ), advantages=RL.advantages)
     one_N = torch.ones(3)
     targets = TokenTargets(
         ids_N=one_N.long(), old_N=one_N, correction_N=one_N, advantage_N=one_N, gap_N=one_N, kept=None
     )
-    with pytest.raises(ValueError, match=r"a term's loss is \[.*\], but must be \[3\]"):
+    with pytest.raises(ValueError, match=rf"a term's loss is {form}, but must be \[3\]"):
         term.checked(torch.zeros(3, 1), targets, ObjectiveSettings())

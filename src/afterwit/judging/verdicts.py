@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
-from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong
+from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
 from afterwit.judging.hinted_prompts import splice
 from afterwit.judging.prompts import follow_question, halved, harm_question
 from afterwit.judging.questions import (
@@ -54,7 +54,10 @@ class JudgeClient(Protocol):
 
 
 class InTime:
-    """A package's judge whose answers come within a limit or count as those of a judge that is away."""
+    """A package's judge whose answers come within a limit or count as those of a judge that is away.
+
+    Raises SettingError for an answer that is none.
+    """
 
     def __init__(self, client: JudgeClient, within_s: float) -> None:
         self._client, self._within_s = client, within_s
@@ -67,12 +70,16 @@ class InTime:
     ) -> Answer:
         try:
             async with asyncio.timeout(self._within_s):
-                return await self._client.ask(
+                answer: object = await self._client.ask(
                     messages, temperature=temperature, max_tokens=max_tokens, seed=seed
                 )
         except TimeoutError as error:
             why = f"the judge did not answer within judge.timeout_s, {self._within_s:g} seconds"
             raise JudgeUnavailable(why) from error
+        if not (isinstance(answer, Answer) and isinstance(answer.words, str)):
+            kind = type(answer.words if isinstance(answer, Answer) else answer).__name__
+            raise SettingError(f"ask() of the judge returned {kind}, but must return an Answer of words")
+        return answer
 
 
 def is_examined(client: JudgeClient) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from afterwit import plugins
 from afterwit.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
@@ -158,10 +158,12 @@ class HintRule:
             raise ValueError("a hint rule needs either `known` or `score`")
 
     def teachers(self, lengths: Sequence[int], ids: Sequence[int]) -> tuple[int, ...]:
-        """The hints whose teachers have to run."""
+        """The hints whose teachers have to run. ValueError if the rule chose none of them."""
         if self.known is None or len(lengths) < 2:
             return tuple(range(len(lengths)))
-        return (self.known(lengths, ids),)
+        if (hint := self.known(lengths, ids)) not in range(len(lengths)):
+            raise ValueError(f"a hint rule chose hint {hint}, but the hints are 0 to {len(lengths) - 1}")
+        return (hint,)
 
     def choose(self, candidates: Candidates, mask_T: Tensor) -> Tensor:
         """h* [T]: the chosen hint of each position; a NaN is the least score. ValueError if teachers ran that
@@ -172,10 +174,8 @@ class HintRule:
         if self.score is None:
             raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
         score_HT = self.score(candidates)
-        if score_HT.shape != (hints, tokens):
-            raise ValueError(
-                f"a hint rule's scores are {list(score_HT.shape)}, but must be [{hints}, {tokens}]"
-            )
+        if (shape := shape_of(score_HT)) != [hints, tokens]:
+            raise ValueError(f"a hint rule's scores are {shape}, but must be [{hints}, {tokens}]")
         score_HT = score_HT.masked_fill(score_HT.isnan(), -inf) if score_HT.is_floating_point() else score_HT
         if self.per_token:
             return score_HT.argmax(dim=0)
@@ -200,6 +200,11 @@ class HintRule:
             return tuple(_first_largest(score_H) for score_H in zip(*score_HT, strict=True))
         totals = [sum(value for value, inside in zip(row, mask_T, strict=True) if inside) for row in score_HT]
         return (_first_largest(totals),) * tokens
+
+
+def shape_of(value: Any) -> list[int] | str:
+    """A tensor's shape; the type of anything else that a package returned in its place."""
+    return list(value.shape) if hasattr(value, "shape") else type(value).__name__
 
 
 def _first_largest(values: Sequence[float]) -> int:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from afterwit import plugins
-from afterwit.objective.settings import SUBSETS, ObjectiveSettings
+from afterwit.objective.settings import SUBSETS, ObjectiveSettings, shape_of
 
 if TYPE_CHECKING:
     from afterwit.objective.sample import Candidates
@@ -83,8 +83,8 @@ class Term:
     def checked(self, now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
         """`loss`. ValueError if it is not [N]: broadcasting would hide it."""
         loss_N = self.loss(now_NJ, targets, settings)
-        if loss_N.shape != targets.ids_N.shape:
-            raise ValueError(f"a term's loss is {list(loss_N.shape)}, but must be [{len(targets.ids_N)}]")
+        if (shape := shape_of(loss_N)) != [len(targets.ids_N)]:
+            raise ValueError(f"a term's loss is {shape}, but must be [{len(targets.ids_N)}]")
         return loss_N
 
 

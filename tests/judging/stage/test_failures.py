@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable
 from afterwit.judging.stage import GIVE_UP_AFTER
 from afterwit.judging.verdicts import InTime
+from afterwit.judging.voting import Answer
 from afterwit.lifecycle import Reason, State
 from afterwit.turn import Message, ToolCall
 from afterwit.verdict import Feedback, Source
@@ -75,6 +77,21 @@ async def test_a_packages_judge_that_hangs_is_away_and_turns_wait(house):
     house.time.now += 60
     assert await house.judge.step()
     assert (await house.record("t1")).state is not State.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(r"\boxed{1}", "str"), (None, "NoneType"), (Answer(words=None), "NoneType")]
+)
+async def test_a_packages_judge_that_returns_no_answer_is_said_to(house, answer, kind):
+    async def ask(messages, **_):
+        return answer
+
+    house.client = InTime(SimpleNamespace(ask=ask), 1)
+    await house.answered("t1")
+    await house.stage("judge-2").step()
+    assert (await house.record("t1")).error == (
+        f"ask() of the judge returned {kind}, but must return an Answer of words"
+    )
 
 
 async def test_answers_that_came_are_kept_and_only_the_others_are_asked_for_again(house):
