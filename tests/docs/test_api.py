@@ -5,11 +5,18 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
+
+from afterwit.dialects.dialect import ChoiceDelta, Dialect, Encoder
+from afterwit.dialects.request import ModelRequest
+from afterwit.engines.port import Capabilities, Engine, Generate, Step
 
 ROOT = Path(__file__).parents[2]
 API = ROOT / "src" / "afterwit" / "api"
@@ -56,6 +63,27 @@ def test_every_exported_name_is_used_or_documented(module: str) -> None:
     used = {name for file in PACKAGES for where, name in imports(file) if where == module}
     idle = [name for name in import_module(module).__all__ if name not in used and f"`{name}`" not in EXTEND]
     assert not idle
+
+
+@pytest.mark.parametrize(
+    "part", [Dialect, ModelRequest, ChoiceDelta, Encoder, Engine, Generate, Step, Capabilities]
+)
+def test_every_type_that_an_engine_or_a_dialect_meets_is_exported(part: type) -> None:
+    methods = [each for name, each in vars(part).items() if name[0] != "_" and isfunction(each)]
+    met = {
+        one for each in (part, *methods) for hint in get_type_hints(each).values() for one in classes(hint)
+    }
+    assert {each.__name__ for each in met} <= {
+        name for module in MODULES for name in import_module(module).__all__
+    }
+
+
+def classes(hint: Any) -> Iterator[type]:
+    """Afterwit's own classes in a type hint."""
+    if isinstance(hint, type) and hint.__module__.startswith("afterwit"):
+        yield hint
+    for part in hint if isinstance(hint, list) else get_args(hint):
+        yield from classes(part)
 
 
 def test_no_name_is_exported_twice() -> None:

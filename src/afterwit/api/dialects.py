@@ -1,35 +1,57 @@
 """Requests and responses in the common form, for packages that add a client protocol."""
 
 from afterwit.dialects.dialect import (
+    EVENT_STREAM,
     CallDelta,
     ChoiceDelta,
     ChoiceEnd,
     Dialect,
+    EarlierTurns,
     Encoder,
     ParsedCall,
     ReasoningDelta,
+    References,
+    ReferringParser,
     ResponseHead,
+    StoredResponses,
     TextDelta,
+    TokenCount,
+    TokenLogprob,
     Usage,
+    data_event,
 )
-from afterwit.dialects.fields import as_list, as_object, as_text, omitted
-from afterwit.dialects.request import ModelRequest, RequestLimits
+from afterwit.dialects.fields import as_list, as_object, as_text, flag, integer, number, omitted
+from afterwit.dialects.request import JsonForm, ModelRequest, RequestLimits, ToolChoice, parse_sampling
 
 __all__ = [
+    "EVENT_STREAM",
     "CallDelta",
     "ChoiceDelta",
     "ChoiceEnd",
     "Dialect",
+    "EarlierTurns",
     "Encoder",
+    "JsonForm",
     "ModelRequest",
     "ParsedCall",
     "ReasoningDelta",
+    "References",
+    "ReferringParser",
     "RequestLimits",
     "ResponseHead",
+    "StoredResponses",
     "TextDelta",
+    "TokenCount",
+    "TokenLogprob",
+    "ToolChoice",
     "Usage",
     "as_list",
     "as_object",
     "as_text",
+    "data_event",
+    "flag",
+    "integer",
+    "number",
     "omitted",
+    "parse_sampling",
 ]

@@ -4,14 +4,17 @@ from afterwit.chat_format.render import Renderer
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import EngineKind, open_engine
+from afterwit.engines.model_files import facts_of
 from afterwit.engines.port import (
     Capabilities,
+    Constraint,
     Engine,
     Facts,
     Generate,
     Score,
     Scored,
     Step,
+    TopLogprobs,
     Weights,
     check_fits,
 )
@@ -21,6 +24,7 @@ from afterwit.gateway.reply import Reply, respond
 
 __all__ = [
     "Capabilities",
+    "Constraint",
     "ContextExceeded",
     "EmbeddedSettings",
     "Engine",
@@ -34,8 +38,10 @@ __all__ = [
     "Score",
     "Scored",
     "Step",
+    "TopLogprobs",
     "Weights",
     "check_fits",
+    "facts_of",
     "open_engine",
     "respond",
     "schema_error",

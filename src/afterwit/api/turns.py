@@ -5,6 +5,7 @@ from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, Reque
 from afterwit.lifecycle import Reason, ReasonClass, State
 from afterwit.turn import (
     ENTROPY_BYTES,
+    Basis,
     Conversation,
     Finish,
     Kind,
@@ -22,6 +23,7 @@ from afterwit.version import Origin, Version
 __all__ = [
     "ENTROPY_BYTES",
     "AfterwitError",
+    "Basis",
     "Conversation",
     "EngineError",
     "EngineUnavailable",
