@@ -140,9 +140,15 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     from afterwit.judging.verdicts import InTime
 
     if settings.client is not None:
-        client = JUDGES.loaded(settings.client)(settings)
-        if not hasattr(client, "ask"):
-            raise SettingError(f"the judge {settings.client} has no ask(): {type(client).__name__}")
+        make = JUDGES.loaded(settings.client)
+        try:
+            client = make(settings)
+        except Exception as error:  # a foreign package may raise anything
+            raise SettingError(
+                f"the judge {settings.client} failed: {type(error).__name__}: {error}"
+            ) from error
+        if isinstance(client, type) or not hasattr(client, "ask"):
+            raise SettingError(f"the judge {settings.client} is no object with ask(): {client!r}")
         return InTime(client, settings.timeout_s)
     if settings.url is not None:
         return http_judge(settings)

@@ -101,7 +101,12 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
     for name, examined in (("program", False), ("large", True)):
         client = f"def PART(settings): return type('Judge', (), {{'ask': None, 'examined': {examined}}})()"
         package(tmp_path, name, client, f"afterwit.judges {name}")
-    package(tmp_path, "mute", "PART = lambda settings: object()", "afterwit.judges mute")
+    for name, made in (
+        ("mute", "'words'"),
+        ("built", "type('Judge', (), {'ask': None})"),
+        ("poor", "{}['KEY']"),
+    ):
+        package(tmp_path, name, f"PART = lambda settings: {made}", f"afterwit.judges {name}")
 
     def loaded(*pairs: str) -> Settings:
         return load(home=tmp_path / "none", pairs=pairs, environment={})
@@ -119,8 +124,13 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
     assert refusal(lambda: trainer_of(unknown, tmp_path, tmp_path)) == (
         "the objective lost has an unknown term, nowhere"
     )
-    mute = loaded("judge.client=mute").judge
-    assert refusal(lambda: judge_client(mute, None, None)) == "the judge mute has no ask(): object"  # type: ignore[arg-type]
+    for client, why in (
+        ("mute", "is no object with ask(): 'words'"),
+        ("built", "is no object with ask(): <class 'built_of_test.Judge'>"),
+        ("poor", "failed: KeyError: 'KEY'"),
+    ):
+        judge = loaded(f"judge.client={client}").judge
+        assert refusal(lambda judge=judge: judge_client(judge, None, None)) == f"the judge {client} {why}"  # type: ignore[misc]
     examined_of = {}
     for client, model in (("program", "a"), ("large", "a"), ("large", "b")):
         settings = loaded(f"judge.client={client}", f"judge.model={model}")

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Protocol
 
 from afterwit.chat_format.tool_schema import schema_error
@@ -68,11 +69,12 @@ class InTime:
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> Answer:
+        asked: object = self._client.ask(messages, temperature=temperature, max_tokens=max_tokens, seed=seed)
+        if not isawaitable(asked):
+            raise SettingError("ask() of the judge must be an async function")
         try:
             async with asyncio.timeout(self._within_s):
-                answer: object = await self._client.ask(
-                    messages, temperature=temperature, max_tokens=max_tokens, seed=seed
-                )
+                answer: object = await asked
         except TimeoutError as error:
             why = f"the judge did not answer within judge.timeout_s, {self._within_s:g} seconds"
             raise JudgeUnavailable(why) from error

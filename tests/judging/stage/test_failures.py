@@ -94,6 +94,13 @@ async def test_a_packages_judge_that_returns_no_answer_is_said_to(house, answer,
     )
 
 
+async def test_a_packages_judge_that_is_not_async_is_said_to_be(house):
+    house.client = InTime(SimpleNamespace(ask=lambda messages, **_: Answer(words=r"\boxed{1}")), 1)
+    await house.answered("t1")
+    await house.stage("judge-2").step()
+    assert (await house.record("t1")).error == "ask() of the judge must be an async function"
+
+
 async def test_answers_that_came_are_kept_and_only_the_others_are_asked_for_again(house):
     house.client.answer = lambda messages: DOWN if asks_for_hint(messages) else r"\boxed{-1}"
     await house.answered("t1")
