@@ -8,6 +8,11 @@ from afterwit.objective import ObjectiveSettings
 from afterwit.objective.settings import Objective
 from afterwit.objective.terms import RL, Term, TokenTargets
 
+ONE_N = torch.ones(3)
+THREE = TokenTargets(
+    ids_N=ONE_N.long(), old_N=ONE_N, correction_N=ONE_N, advantage_N=ONE_N, gap_N=ONE_N, kept=None
+)
+
 
 class Config(BaseModel):
     objective: ObjectiveSettings = ObjectiveSettings()
@@ -83,9 +88,12 @@ def test_an_objective_reports_terms_that_are_known():
 )
 def test_a_terms_loss_has_one_number_for_each_token(loss, form):
     term = Term(loss=lambda now_NJ, targets, settings: loss(now_NJ), advantages=RL.advantages)
-    one_N = torch.ones(3)
-    targets = TokenTargets(
-        ids_N=one_N.long(), old_N=one_N, correction_N=one_N, advantage_N=one_N, gap_N=one_N, kept=None
-    )
     with pytest.raises(ValueError, match=rf"a term's loss is {form}, but must be \[3\]"):
-        term.checked(torch.zeros(3, 1), targets, ObjectiveSettings())
+        term.checked(torch.zeros(3, 1), THREE, ObjectiveSettings())
+
+
+@pytest.mark.parametrize(("shape", "form"), [((3,), r"\[3\]"), ((3, 2), r"\[3, 2\]"), ((2, 1), r"\[2, 1\]")])
+def test_a_terms_advantages_are_those_of_its_ids(shape, form):
+    term = Term(loss=RL.loss, advantages=lambda targets, settings: (torch.ones(3, 1), torch.ones(shape)))
+    with pytest.raises(ValueError, match=rf"ids \[3, 1\] with advantages {form}, not both \[3, J\]"):
+        term.moved(THREE, ObjectiveSettings())

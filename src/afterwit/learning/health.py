@@ -69,14 +69,14 @@ class FailureKind(Enum):
     """Kinds of failure of an update, by what would help: the sentence that reports each."""
 
     MEMORY = (
-        "out of memory in an update of {turns} turns; the longest, {longest} tokens, waits; lower"
+        "out of memory in an update of {turns}; the longest, {longest} tokens, waits; lower"
         " learner.micro_batch_tokens or learner.max_tokens, or set learner.checkpointing"
     )
-    DISK = "no room to write a version ({error}); {turns} turns wait, free some space"
-    VERSIONS = "{error}; {turns} turns wait, and are tried again"
+    DISK = "no room to write a version ({error}); the turns wait: free some space"
+    VERSIONS = "{error}; the turns wait, and are tried again"
     """The folder that machines share versions in cannot be written."""
-    TEACHER = "the teacher is away: {error}; {turns} turns wait, and are tried again"
-    OTHER = "an update of {turns} turns failed: {error}; they are tried again"
+    TEACHER = "the teacher is away: {error}; the turns wait, and are tried again"
+    OTHER = "an update of {turns} failed: {error}; it is tried again"
 
     @property
     def elsewhere(self) -> bool:

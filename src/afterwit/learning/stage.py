@@ -183,7 +183,7 @@ class Learn:
             version = self._updated(records, new, replayed, gate, progress)
         except UpdateRefused as error:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
-            self.health.report(False, f"{error}; {len(records)} turns are set aside as not_finite")
+            self.health.report(False, f"{error}; set aside as not_finite: {counted(len(records), 'turn')}")
         except VersionHeld as error:
             with self._store.transaction():
                 self._claims.end(records, Reason.HELD_BACK, str(error))
@@ -327,7 +327,9 @@ class Learn:
             needed, free = self._trainer.written_bytes, disk_usage(self._trainer.versions.root).free
             words += f"; it takes about {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free"
         longest = f"{_longest(records).turn.id} of {_tokens(_longest(records))}"
-        self.health.report(False, kind.value.format(error=words, turns=len(records), longest=longest))
+        self.health.report(
+            False, kind.value.format(error=words, turns=counted(len(records), "turn"), longest=longest)
+        )
         suspects = poison_turns(records, kind)
         for record in suspects:
             self._claims.count_failure(record, sentence(error))

@@ -87,6 +87,16 @@ class Term:
             raise ValueError(f"a term's loss is {shape}, but must be [{len(targets.ids_N)}]")
         return loss_N
 
+    def moved(self, targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+        """`advantages`. ValueError unless the ids and their advantages are both [N, J]."""
+        ids_NJ, advantage_NJ = self.advantages(targets, settings)
+        ids, advantage = shape_of(ids_NJ), shape_of(advantage_NJ)
+        if ids != advantage or len(ids) != 2 or ids[0] != len(targets.ids_N):
+            raise ValueError(
+                f"a term has ids {ids} with advantages {advantage}, not both [{len(targets.ids_N)}, J]"
+            )
+        return ids_NJ, advantage_NJ
+
 
 def of_sampled(targets: TokenTargets, advantage_N: Tensor) -> tuple[Tensor, Tensor]:
     """The sampled ids with their advantage, each [N, 1]."""
@@ -234,7 +244,7 @@ def term_loss(name: str, now_NJ: Tensor, targets: TokenTargets, settings: Object
 
 def advantages(name: str, targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
     """Ids [N, J] that one of the objective's terms moves, and the advantage of each, without its weight."""
-    return TERMS[settings.terms[name]].advantages(targets, settings)
+    return TERMS[settings.terms[name]].moved(targets, settings)
 
 
 def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept | None:

@@ -178,7 +178,7 @@ def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
         learn = place.learn(store)
         assert learn.step(follow=False)
         assert not status(store).ok
-        assert "2 turns are set aside as not_finite" in status(store).message
+        assert "set aside as not_finite: 2 turns" in status(store).message
         assert place.versions.newest() == 0
         store_judged(store, samples(2, 3))
         assert learn.step(follow=False)
