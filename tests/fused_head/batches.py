@@ -13,6 +13,7 @@ from afterwit.fused_head.loss import FusedLoss, Reference, ScoringInput, collect
 from afterwit.objective.sample import Denominators, Sample, Target, denominators, prepare, sample_loss
 from afterwit.objective.settings import TERMS, ObjectiveSettings
 from afterwit.objective.terms import Kept, TokenTargets, with_tail
+from afterwit.turn import Basis
 
 WIDTH = 5
 
@@ -189,7 +190,7 @@ def random_pass(
             ids_T=torch.randint(vocabulary, (tokens,), generator=generator),
             mask_T=_mask(tokens, generator),
             behaviour_T=None if index % 3 == 2 else -3 * torch.rand(tokens, generator=generator).to(dtype),
-            basis="raw" if index % 2 else "processed",
+            basis=Basis.RAW if index % 2 else Basis.PROCESSED,
             tau=tau,
             advantage=(1.0, None, -0.5)[index % 3],
             hints=min(count, 1) if settings.hint_rule.known else count,

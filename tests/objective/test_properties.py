@@ -211,7 +211,7 @@ def test_an_id_that_nobody_can_say_changes_nothing(objective, tail_bucket):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"basis": "Raw"}, "basis is 'Raw'"),
+        ({"basis": "Raw"}, "'Raw' is not a valid Basis"),
         ({"hint_lengths": (20, 12)}, "shortest first"),
         ({"behaviour": np.array([-1.0, np.nan, -1.0]), "mask": [True, False, True]}, "not finite"),
     ],

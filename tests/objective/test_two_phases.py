@@ -7,6 +7,7 @@ import torch
 
 from afterwit.objective.sample import Sample, denominators, prepare, sample_loss
 from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
+from afterwit.turn import Basis
 
 WIDTH, VOCABULARY = 5, 11
 SETTINGS = ObjectiveSettings(entropy_coef=0.1, beta=0.1, tail_bucket=True)
@@ -99,7 +100,7 @@ def test_the_chosen_hint_and_its_gap_are_there_to_be_shown():
 
 def test_the_mismatch_is_taken_on_the_basis_of_the_engines_values():
     logits = draw(3, VOCABULARY)
-    for basis, tau in (("processed", 0.6), ("raw", 1.0)):
+    for basis, tau in ((Basis.PROCESSED, 0.6), (Basis.RAW, 1.0)):
         reported = torch.log_softmax(logits / tau, -1)[range(3), [1, 4, 2]]
         target = prepare(
             a_sample(basis=basis, behaviour_T=reported), logits, draw(2, 3, VOCABULARY), SETTINGS

@@ -262,7 +262,7 @@ def sample_of(
         ids_T=torch.tensor(item.student.response, device=device),
         mask_T=~torch.tensor(behaviour.forced, device=device),
         behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
-        basis=behaviour.basis.value,
+        basis=behaviour.basis,
         advantage=advantage,
         hints=0 if rows else len(item.teachers),
         teacher_rows=rows,

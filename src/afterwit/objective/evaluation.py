@@ -14,6 +14,7 @@ from torch import Tensor
 from afterwit.objective.sample import Sample, advantages, denominators, prepare, sample_loss
 from afterwit.objective.settings import TERMS, ObjectiveSettings, Rewarded
 from afterwit.objective.terms import same_shape
+from afterwit.turn import Basis
 from afterwit.verdict import confidence, terms_of
 
 ARRAYS = (
@@ -129,7 +130,7 @@ def samples_of(
             ids_T=each.ids_T,
             mask_T=each.mask_T,
             behaviour_T=each.behaviour_T,
-            basis=each.named.get("basis") or "processed",
+            basis=Basis(each.named.get("basis") or Basis.PROCESSED),
             advantage=advantage,
             hints=len(run),
         )

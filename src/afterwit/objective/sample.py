@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import Literal, NamedTuple, Self, get_args
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -34,10 +34,8 @@ from afterwit.objective.terms import (
     term_loss,
     top_k,
 )
-from afterwit.turn import is_greedy, scoring_temperature
+from afterwit.turn import Basis, is_greedy, scoring_temperature
 from afterwit.verdict import Carried
-
-Basis = Literal["processed", "raw"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +48,8 @@ class Sample:
     """True for a token that trains; False for one that a grammar forced."""
     behaviour_T: Tensor | None
     """log pi_b of the sampled ids; `None`: no off-policy correction."""
-    basis: Basis = "processed"
-    """Whether `behaviour_T` is after temperature and truncation, or of the raw logits."""
+    basis: Basis = Basis.PROCESSED
+    """The distribution that `behaviour_T` is of."""
     tau: float
     """The temperature of every log-prob of this sample."""
     advantage: float | None
@@ -73,8 +71,6 @@ class Sample:
             raise ValueError(f"ids are {self.ids_T.dtype} and mask {self.mask_T.dtype}, not int64 and bool")
         if not bool(self.mask_T.any()):
             raise ValueError(f"none of the {tokens} tokens trains")
-        if self.basis not in get_args(Basis):
-            raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(get_args(Basis))}")
         if self.teacher_rows and self.hints:
             raise ValueError(f"a teacher's rows are given, but {self.hints} teachers run")
         for rows in self.teacher_rows:
@@ -116,7 +112,7 @@ class Sample:
         needs a pi_b at this temperature, or a raw one.
         """
         tau = scoring_temperature(temperature) if tau is None else tau
-        comparable = not is_greedy(temperature) and (basis == "raw" or temperature == tau)
+        comparable = not is_greedy(temperature) and (basis is Basis.RAW or temperature == tau)
         return cls(
             tau=tau,
             behaviour_T=behaviour_T if comparable else None,
@@ -271,7 +267,7 @@ def target_of(
     """
     mismatch_T, correction_T, gap_T = None, torch.ones_like(old_T), torch.zeros_like(old_T)
     if sample.behaviour_T is not None:
-        raw = sample.basis == "raw" and sample.tau != 1
+        raw = sample.basis is Basis.RAW and sample.tau != 1
         mismatch_T = (raw_old() if raw else old_T) - sample.behaviour_T
         correction_T = mismatch_T.exp().clamp(max=settings.is_cap)
     hint_T = overlap_T = kept = None
