@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -12,12 +13,14 @@ import pytest
 from afterwit.build import judge_client, judge_stage, trainer_of
 from afterwit.config import Settings, load, settings_class
 from afterwit.doctor.machine import check_machine, check_packages
+from afterwit.engines.kinds import open_engine
 from afterwit.errors import SettingError
 from afterwit.judging.verdicts import InTime
 from afterwit.planning.gpus import named_gpus
 from afterwit.planning.plan import models_of, plan
 from afterwit.plugins import Table
 from afterwit.running import up
+from afterwit.store import open_store
 from tests.fakes.models import tiny_qwen3
 
 
@@ -157,7 +160,10 @@ from afterwit.api.serving import EngineKind
 class Own:
     kind: Literal["own"] = "own"
 
-PART = EngineKind(settings=Own, open=None)
+async def opened(*_):
+    return type("Mute", (), dict.fromkeys(("facts", "generate")))()
+
+PART = EngineKind(settings=Own, open=opened)
 """
 
 
@@ -174,4 +180,18 @@ def test_an_engine_of_a_package_has_no_server_to_test_count_or_start(tmp_path: P
     )
     assert refusal(lambda: up.run(settings, tmp_path / "home")).startswith(
         "engine.kind is 'own', which starts no server: choose one of vllm, sglang, llama_cpp, or "
+    )
+    assert refusal(lambda: asyncio.run(open_engine(model, settings.engine))).startswith(
+        "the engine own lacks capabilities, version, live, score, fault, reduced, stage, probe, "
+    )
+
+
+def test_a_store_of_a_package_that_opens_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = "PART = type('Shelf', (), dict.fromkeys(('open', 'exists'), lambda *_, **__: None))()"
+    package(tmp_path, "empty", kind, "afterwit.stores empty")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert refusal(lambda: open_store("empty:x", fingerprint=None, synchronous="NORMAL")) == (
+        "store.url: empty opened no Store, but NoneType"
     )

@@ -22,6 +22,9 @@ from afterwit.errors import SettingError
 if TYPE_CHECKING:
     from afterwit.engines.server.server import ServerCommand
 
+MEMBERS = [name for name in (*Engine.__annotations__, *vars(Engine)) if not name.startswith("_")]
+"""Of the engine port."""
+
 AnySettings = EmbeddedSettings | VllmSettings | SglangSettings | LlamaCppSettings
 
 
@@ -102,4 +105,7 @@ async def open_engine(folder: Path, settings: AnySettings, *, takes_weights: boo
 
     Without `takes_weights`, a server may lack features that only new weights need.
     """
-    return await KINDS[settings.kind].open(folder, settings, takes_weights)
+    engine = await KINDS[settings.kind].open(folder, settings, takes_weights)
+    if missing := [name for name in MEMBERS if not hasattr(engine, name)]:
+        raise SettingError(f"the engine {settings.kind} lacks {', '.join(missing)}: {type(engine).__name__}")
+    return engine

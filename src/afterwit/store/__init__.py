@@ -88,7 +88,10 @@ def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:
     `synchronous` is the setting `store.synchronous`. Raises SettingError for an unknown scheme, StoreMismatch
     for a store of another model.
     """
-    return _kind(url).open(url, fingerprint=fingerprint, synchronous=synchronous)
+    store: object = _kind(url).open(url, fingerprint=fingerprint, synchronous=synchronous)
+    if not isinstance(store, Store):
+        raise SettingError(f"store.url: {url.partition(':')[0]} opened no Store, but {type(store).__name__}")
+    return store
 
 
 def store_exists(url: str) -> bool:
