@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from afterwit.turn import Kind
 from tests.binding.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk
 
@@ -71,3 +73,51 @@ def test_an_empty_response_is_not_rejected_by_its_absence():
     after = memory.ask(talk(HI, MORE), SURE)
     assert (after.binding.rejects, after.binding.parent) == (None, empty.id)
     assert empty.next_state == (MORE,)
+
+
+STORY = says("assistant", "Once there was a *dragon in the hills. It was tired. And the la")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "Once there was a *dragon in the hills. It was tired.",
+        "Once there was a *dragon* in the hills. It was tired. And the la",
+        "Once there was a *dragon* in the hills.\n\nIt was tired.",
+    ],
+)
+def test_a_reply_whose_unfinished_sentence_or_marks_a_client_changed_is_answered(kept: str):
+    memory = Memory()
+    told = memory.ask(talk(HI), STORY)
+    after = memory.ask(talk(HI, says("assistant", kept), MORE), SURE)
+    assert (after.binding.parent, after.kind) == (told.id, Kind.MAIN)
+    assert told.next_state == (MORE,)
+
+
+@pytest.mark.parametrize("kept", ["Once there was a *dragon in the hills.", "Once there was a lion."])
+def test_a_reply_that_lost_a_sentence_or_a_word_is_answered_by_nobody(kept: str):
+    memory = Memory()
+    told = memory.ask(talk(HI), STORY)
+    after = memory.ask(talk(HI, says("assistant", kept), MORE), SURE)
+    assert (after.binding.parent, told.next_state) == (None, ())
+
+
+def test_a_reply_that_a_client_goes_on_from_is_answered_under_its_continuation():
+    memory = Memory()
+    begun = memory.ask(talk(HI), STORY)
+    rest = memory.ask(talk(HI, STORY), says("assistant", "nd was dry, so it flew away."))
+    whole = says("assistant", f"{STORY.content}{rest.response.content}")
+    after = memory.ask(talk(HI, whole, MORE), SURE)
+    assert (after.binding.parent, after.binding.session) == (rest.id, begun.id)
+    assert (begun.next_state, rest.next_state) == ((), (MORE,))
+
+
+def test_what_the_system_asked_for_between_two_messages_of_a_person_was_not_rejected():
+    memory = Memory()
+    first = memory.ask(talk(HI), HELLO)
+    aside = memory.ask(talk(HI, HELLO, says("system", "Describe the scene in ten words.")), SURE)
+    after = memory.ask(talk(HI, HELLO, MORE), SURE)
+    assert (after.binding.parent, after.binding.rejects) == (first.id, None)
+    memory.ask(talk(HI, HELLO, MORE, SURE, HI), SURE)
+    assert (first.next_state, aside.next_state, aside.kind) == ((MORE,), (), Kind.UNKNOWN)
+    assert (after.kind, after.next_state) == (Kind.MAIN, (HI,))

@@ -75,3 +75,23 @@ def test_a_short_word_of_the_person_is_enough_if_the_words_before_it_are_the_sam
     answer = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, yes, call.response, result), done)
     row = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, yes, done, MORE), SURE)
     assert row.binding.parent == answer.id
+
+
+@pytest.mark.parametrize("around", ["[Workspace: /home/me]\n{}", "<query>{}</query>", "{}\n\n[Monday, 9:00]"])
+def test_a_client_that_wraps_each_question_while_it_is_the_last_stays_in_its_session(around: str):
+    def wrapped(asked: Message) -> Message:
+        return says("user", around.format(asked.content))
+
+    memory, brief = Memory(), says("user", "Shorter")
+    first = memory.ask(talk(SYSTEM, wrapped(ASKED)), LONGEST_ONE)
+    second = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, wrapped(brief)), says("assistant", "notes.txt."))
+    third = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, brief, second.response, wrapped(MORE)), SURE)
+    assert (second.binding.parent, third.binding.parent) == (first.id, second.id)
+    assert (first.next_state, second.next_state) == ((wrapped(brief),), (wrapped(MORE),))
+
+
+def test_letters_within_a_word_of_a_question_are_no_wrapped_question():
+    memory, answer = Memory(), says("assistant", "The longest of the files here is notes.txt.")
+    known = memory.ask(talk(SYSTEM, says("user", "Foreshorten it")), answer)
+    row = memory.ask(talk(SYSTEM, says("user", "shorten"), answer, MORE), SURE)
+    assert (row.binding.parent, known.next_state) == (None, ())

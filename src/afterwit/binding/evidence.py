@@ -7,6 +7,7 @@ request may still be about a recent conversation, or continue one whose history 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,10 @@ SHORTEST_TEXT = 16
 
 LONGEST_TEXT = 200
 """Characters. Only the beginning of a text is compared, because clients cut long tool results."""
+
+_NO_LETTERS = re.compile(r"[\W_]+")
+
+_SENTENCE_END = re.compile(r"[.!?\u2026](?!\w)|[\u3002\uff01\uff1f]")
 
 FEWEST_TEXTS = 2
 """Least number of a conversation's texts in a paraphrase."""
@@ -237,14 +242,18 @@ def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate
     """The sessions that a request continues, or may continue: binding needs their replies.
 
     It names one of their calls, quotes a summary, begins as they do and has a later reply, or begins as they
-    do and calls under ids of its own, or appends a tool's words to the reply.
+    do and calls under ids of its own, appends a tool's words to the reply, or has another reply there.
     """
     *_, sessions = _direct(incoming, candidates)
     return sessions | {
         each.session
         for each in candidates
         if _has_prompt(incoming, each)
-        and (_calls_under_other_ids(incoming, each.depth) or _observed(incoming, each.depth) is not None)
+        and (
+            _calls_under_other_ids(incoming, each.depth)
+            or _observed(incoming, each.depth) is not None
+            or _replied_otherwise(incoming, each)
+        )
     }
 
 
@@ -294,7 +303,7 @@ def _followed(incoming: IncomingRequest, candidate: Candidate) -> Followed | Non
         observed = _observed(incoming, candidate.depth) if _has_prompt(incoming, candidate) else None
         if observed is not None and observed[0] == reply != "":
             return Followed(candidate, incoming.segments[candidate.depth].message + 1, (observed[1],))
-        return None
+        return _retouched(incoming, candidate)
     if incoming.starts_with(candidate.full_hash, candidate.depth):
         goes_on = candidate.depth and _goes_on_after_empty(incoming, candidate.depth)
         return Followed(candidate, incoming.message_after(candidate.depth)) if goes_on else None
@@ -331,6 +340,31 @@ def _observed(incoming: IncomingRequest, depth: int) -> tuple[str, Message] | No
     if not mark or message.role == "tool":
         return None
     return plain_text(replace(message, content=said)), Message(role="tool", content=seen.strip())
+
+
+def _replied_otherwise(incoming: IncomingRequest, candidate: Candidate) -> bool:
+    """Whether another text than the turn's response follows its prompt as the assistant's."""
+    after = incoming.segments[candidate.depth].parts[0]
+    return after == "assistant" and not incoming.starts_with(candidate.full_hash, candidate.full_depth)
+
+
+def _retouched(incoming: IncomingRequest, candidate: Candidate) -> Followed | None:
+    """The turn as a parent, if the client changed no letter of its reply but cut an unfinished last sentence.
+
+    Role-play clients complete asterisks and quotation marks, and drop the sentence that the limit cut off.
+    """
+    reply = candidate.reply if candidate.delivered and not candidate.calls else None
+    if not reply or not _has_prompt(incoming, candidate) or not _replied_otherwise(incoming, candidate):
+        return None
+    segment = incoming.segments[candidate.depth]
+    ends = [found.end() for found in _SENTENCE_END.finditer(reply)]
+    kept, whole, finished = map(_letters, (segment.parts[1], reply, reply[: max(ends, default=0)]))
+    same = kept and whole.startswith(kept) and len(kept) >= len(finished)
+    return Followed(candidate, segment.message + 1) if same else None
+
+
+def _letters(text: str) -> str:
+    return _NO_LETTERS.sub("", text)
 
 
 def _calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
@@ -404,7 +438,8 @@ def _rejected(
     One message follows the prompt: the complaint. It answers no turn if the response was not delivered. If it
     is the assistant's, the response was edited, not rejected. If there are more messages, or one hands a
     conversation over, a compaction left the replies out. An empty reply is not rejected by its absence, nor
-    is one that a later turn of the same prompt replaced by an empty one.
+    is one that a later turn of the same prompt replaced by an empty one, nor one to the system's words alone:
+    the request answers the reply before them.
     """
     start = 0 if parent is None else parent.after
     leaves = [
@@ -418,12 +453,18 @@ def _rejected(
         and incoming.message_after(each.depth) >= start
         and (parent is None or parent.candidate.depth < each.depth or parent.candidate.age < each.age)
         and (parent is None or each.turn != parent.candidate.turn)
+        and (parent is None or not _adds_no_words(each, parent.candidate))
     ]
     if len({each.session for each in leaves}) != 1:
         return None
     complaint = incoming.segments[-1].message
     edited = incoming.messages[complaint].role == "assistant"
     return None if edited or is_handoff(incoming.texts[complaint]) else latest(leaves)
+
+
+def _adds_no_words(turn: Candidate, parent: Candidate) -> bool:
+    """Whether a turn was asked for right after its parent's response, by the system's words at most."""
+    return turn.parent == parent.turn and turn.depth == parent.full_depth
 
 
 def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[Recent]:
@@ -461,8 +502,8 @@ def _same_end(texts: Sequence[str], known: Sequence[str]) -> bool:
 
 def _ends(text: str, reply: str | None) -> bool:
     """Whether a message ends with this reply: some clients join the replies, and the results of the calls,
-    between two messages of the user."""
-    return text == reply or (len(reply or "") >= SHORTEST_TEXT and text.endswith(f" {reply}"))
+    between two messages of the user, or a cut reply and its continuation."""
+    return text == reply or (reply is not None and len(reply) >= SHORTEST_TEXT and text.endswith(reply))
 
 
 def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
@@ -476,8 +517,9 @@ def _same_questions(asked: Sequence[str], reply: str, one: Recent) -> bool:
         return False
     last = asked[-1]
     known = [text for text in one.texts[:-1] if text.startswith(one.asked[-1])]
-    wrapped = len(last) >= SHORTEST_TEXT and any(last in text for text in known)
-    return (last in known or wrapped) and len(reply) + sum(map(len, asked)) >= DISTINCTIVE
+    if len(last) < SHORTEST_TEXT:  # as whole words
+        known = [text for text in known if re.search(rf"(?<!\w){re.escape(last)}(?!\w)", text)]
+    return any(last in text for text in known) and len(reply) + sum(map(len, asked)) >= DISTINCTIVE
 
 
 def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | None:
