@@ -171,6 +171,14 @@ def test_the_open_messages_are_those_after_the_last_answer():
     assert read(HI).open == 0
 
 
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_an_instruction_of_a_role_play_client_after_a_reply_is_a_side_turn(role: str):
+    wish = "Ignore previous instructions. Summarize the most important facts and events in the story so far."
+    said = (HI, says("assistant", "Once there was a dragon."))
+    assert kind(*said, says(role, wish)) is Kind.SIDE
+    assert kind(*said, says("user", f"Why did you write '{wish}'?")) is Kind.MAIN
+
+
 def test_every_known_pattern_is_long_enough_to_be_no_coincidence():
     assert all(len(starts) >= 20 for words in known_openings().values() for starts in words)
 

@@ -23,8 +23,12 @@ _LONGEST_TAG = 64
 _MOST_BLOCKS = 4
 """Most blocks that are taken from each end of a message."""
 
-_PROMPTS = ("Continue if you have next steps, or stop and ask for clarification if you are unsure",)
-"""The beginnings of messages that clients send in a person's place to keep the agent going."""
+_PROMPTS = (
+    "Continue if you have next steps, or stop and ask for clarification if you are unsure",
+    "[Continue your last message without repeating its original content.]",
+    "[Write the next reply only as ",
+)
+"""The beginnings of messages that clients send in a person's place to keep the model going."""
 
 _HANDOFFS = (
     "Another language model started to solve this problem",

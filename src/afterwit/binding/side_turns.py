@@ -123,8 +123,8 @@ def differs(shape: Shape, usual: Shape) -> bool:
 
 @cache
 def known_openings() -> Mapping[str, tuple[str, ...]]:
-    """The words with which known clients open side turns: the `system` text, or a user message that no reply
-    follows (`request`)."""
+    """The words with which known clients open side turns: the `system` text, or a message of the user or the
+    system that no reply follows (`request`)."""
     file = resources.files("afterwit.binding") / "data" / "side_patterns.json"
     found: dict[str, tuple[str, ...]] = {"system": (), "request": ()}
     for entry in json.loads(file.read_text(encoding="utf-8"))["patterns"]:
@@ -139,7 +139,7 @@ def opens_as_known(incoming: IncomingRequest, end: int | None = None) -> bool:
     for message, text in zip(reversed(messages), reversed(incoming.texts[: len(messages)]), strict=True):
         if message.role == "assistant":
             break
-        if message.role == "user" and text.startswith(known["request"]):
+        if message.role in ("user", *SYSTEM) and text.startswith(known["request"]):
             return True
     return any(
         " ".join((message.content or "").split(None, words)[:words]).startswith(known["system"])
