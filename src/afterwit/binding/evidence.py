@@ -8,6 +8,7 @@ request may still be about a recent conversation, or continue one whose history 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,9 @@ SHORTEST_TEXT = 16
 
 LONGEST_TEXT = 200
 """Characters. Only the beginning of a text is compared, because clients cut long tool results."""
+
+LONGEST_NAME = 32
+"""Characters of a name, such as that of a character, that a model writes before its reply."""
 
 _NO_LETTERS = re.compile(r"[\W_]+")
 
@@ -349,22 +353,31 @@ def _replied_otherwise(incoming: IncomingRequest, candidate: Candidate) -> bool:
 
 
 def _retouched(incoming: IncomingRequest, candidate: Candidate) -> Followed | None:
-    """The turn as a parent, if the client changed no letter of its reply but cut an unfinished last sentence.
+    """The turn as a parent, if its client changed only the form of its reply.
 
-    Role-play clients complete asterisks and quotation marks, and drop the sentence that the limit cut off.
+    Role-play clients complete its asterisks and quotation marks, and cut the name before it and the sentence
+    at its end that the limit left unfinished.
     """
     reply = candidate.reply if candidate.delivered and not candidate.calls else None
     if not reply or not _has_prompt(incoming, candidate) or not _replied_otherwise(incoming, candidate):
         return None
     segment = incoming.segments[candidate.depth]
-    ends = [found.end() for found in _SENTENCE_END.finditer(reply)]
-    kept, whole, finished = map(_letters, (segment.parts[1], reply, reply[: max(ends, default=0)]))
-    same = kept and whole.startswith(kept) and len(kept) >= len(finished)
+    name, _, rest = reply.partition(":")
+    spoken = rest if len(name) <= LONGEST_NAME else reply
+    same = _has_letters_of(segment.parts[1], reply) or _has_letters_of(segment.parts[1], spoken)
     return Followed(candidate, segment.message + 1) if same else None
 
 
+def _has_letters_of(text: str, reply: str) -> bool:
+    """Whether a text has the letters of a reply, at least those of most of it and all finished sentences."""
+    ends = [found.end() for found in _SENTENCE_END.finditer(reply)]
+    kept, whole, finished = map(_letters, (text, reply, reply[: max(ends, default=0)]))
+    return whole.startswith(kept) and len(kept) >= len(finished) and 2 * len(kept) > len(whole)
+
+
 def _letters(text: str) -> str:
-    return _NO_LETTERS.sub("", text)
+    """The letters and digits alone, composed."""
+    return _NO_LETTERS.sub("", unicodedata.normalize("NFC", text))
 
 
 def _calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
