@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel
 
+from afterwit.chat_format.render import Renderer
 from afterwit.lifecycle import Reason, State
 from tests.fakes.engine import FakeEngine
+from tests.fakes.models import tiny_llama
 from tests.gateway.embedded import World
-from tests.gateway.serving import TOOL, Serving
+from tests.gateway.serving import TOOL, Serving, serving
 from tests.products import some
 
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
@@ -131,6 +134,15 @@ async def test_the_form_begins_behind_the_reasoning(gateway: Serving):
     (request,) = gateway.engine.asked
     assert request.constraint is not None
     assert (request.constraint.starts_after, request.constraint.reasoning) == ("", (("<think>", "</think>"),))
+
+
+async def test_a_model_that_was_taught_no_reasoning_begins_with_the_form(tmp_path: Path):
+    renderer = Renderer.load(tiny_llama(tmp_path, num_hidden_layers=1))
+    async with serving(tmp_path, renderer) as gateway:
+        gateway.engine.capabilities = WITH_FORMS
+        answer = await gateway.ask(response_format=CHAT_FORM)
+        (request,) = gateway.engine.asked
+    assert (answer.status_code, request.constraint and request.constraint.reasoning) == (200, ())
 
 
 async def test_an_engine_that_keeps_no_form_is_a_400_and_so_are_alternatives_it_does_not_tell(

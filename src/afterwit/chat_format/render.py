@@ -81,6 +81,12 @@ class Renderer:
         self.end_ids = end_ids
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: int = len(vocabulary)
+        self.taught_thoughts = tuple(
+            thought
+            for thought in self.convention.thoughts
+            if thought.begin in vocabulary or thought.begin in sources or thought.end in sources
+        )
+        """The reasoning that the model was taught: its tokenizer or a template has the marks."""
         self._longest_token = max(map(len, vocabulary))
         self.joins_bytes = isinstance(tokenizer.decoder, decoders.ByteLevel)
         """Whole characters have the same text alone as after other ids."""

@@ -77,7 +77,7 @@ def prepare(request: ModelRequest, renderer: Renderer, *, context_length: int, n
             schema=request.form.schema,
             lenient=not request.form.strict,
             starts_after=convention.content_mark or (thought.end if thought else ""),
-            reasoning=tuple((mark.begin, mark.end) for mark in convention.thoughts),
+            reasoning=tuple((mark.begin, mark.end) for mark in renderer.taught_thoughts),
             call_openings=(*calls, *convention.wrappers, *convention.openings),
         )
     prefill = encode_within(begun, renderer, context_length)
