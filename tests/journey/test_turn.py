@@ -62,8 +62,8 @@ async def whole_loop(
             again = await agent.chat.completions.create(model="afterwit", messages=[ASKED], max_tokens=4)
             return again.system_fingerprint if again.system_fingerprint != "v0" else None
 
+        await then(runtime, turn)  # before further requests of the same words, which would be practised too
         await until(served)
-        await then(runtime, turn)
     versions = Versions(root=home / "versions", base=model)
     assert [version.turns for version in versions.all()][:2] == [(), (turn,)]
     assert (versions.weights(1) / weights).exists()
