@@ -201,6 +201,15 @@ def examination(
     return Examination(asked, judge_prompts(settings), settings, readers)
 
 
+def examined_judge(settings: JudgeSettings, engine: Engine | None) -> str:
+    """The name under which a judge's ability is kept: another one is examined anew."""
+    if settings.client is not None:
+        return f"{settings.client} {settings.model} at {settings.url}"
+    if settings.url is not None:
+        return f"{settings.model} at {settings.url}"
+    return "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {settings.weights}"
+
+
 def judge_stage(
     settings: Settings,
     store: AsyncStore,
@@ -225,13 +234,8 @@ def judge_stage(
     if client is None:
         client, trial = judge_client(judge, engine, renderer), _trial(judge, engine, renderer)
         if judge.prompts != "short" and is_examined(client):
-            weights = (
-                "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
-            )
-            name = weights if judge.url is None else f"{judge.model} at {judge.url}"
-            if judge.client is not None:
-                name = f"{judge.client} {judge.model} at {judge.url}"
-            examiner = Examiner(store, examination(judge, client, engine, renderer), judge, judge=name)
+            examined = examination(judge, client, engine, renderer)
+            examiner = Examiner(store, examined, judge, judge=examined_judge(judge, engine))
     stage = Judge(
         store=store,
         client=client,

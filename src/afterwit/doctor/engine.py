@@ -16,7 +16,7 @@ from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
-from afterwit.doctor.judge import JUDGE_REMEDY, judges
+from afterwit.doctor.judge import JUDGE_REMEDY, Keep, judges
 from afterwit.doctor.model import SAMPLE
 from afterwit.engines.port import Engine, Generate, Step
 from afterwit.judging.ability import Progress
@@ -42,6 +42,7 @@ def check_engine(
     base: Path,
     settings: Settings,
     progress: Progress,
+    keep: Keep,
 ) -> Iterator[Finding]:
     """Every test of the engine that `opening` returns. They change `policy`."""
     with asyncio.Runner() as runner:
@@ -57,7 +58,8 @@ def check_engine(
             if is_examined(judge):
                 examination = build.examination(settings.judge, judge, engine, renderer)
                 examination.progress = progress
-                yield tested("judge", run, judges, examination, settings.judge, remedy=JUDGE_REMEDY)
+                asked = examination, settings.judge, keep, build.examined_judge(settings.judge, engine)
+                yield tested("judge", run, judges, *asked, remedy=JUDGE_REMEDY)
         remedy = "the engine does not serve what the learner writes: do not train with it"
         yield tested("swap", run, _swapped, engine, policy, base, settings.learner, remedy=remedy)
         runner.run(engine.close())

@@ -14,7 +14,7 @@ from afterwit import build
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings
 from afterwit.doctor.finding import Finding
-from afterwit.doctor.judge import check_judge
+from afterwit.doctor.judge import check_judge, kept_by
 from afterwit.doctor.machine import check_machine, check_packages, check_store, check_versions
 from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
@@ -69,7 +69,8 @@ def findings_of(
     yield from files
     begin("testing the store and the judge")
     yield from check_store(settings, home, folder)
-    yield from check_judge(settings, progress)
+    keep = kept_by(settings, home, folder)
+    yield from check_judge(settings, progress, keep)
     if quick or not all(finding.ok for finding in files):
         return
     from afterwit.doctor.engine import check_engine  # these import torch
@@ -84,4 +85,4 @@ def findings_of(
     policy = Policy.load(versions, 0, settings.learner)
     begin("loading the model as the engine does, then testing what is sampled, and a change of weights")
     engine = build.engine_of(settings, folder)
-    yield from check_engine(engine, policy, renderer(), folder, settings, progress)
+    yield from check_engine(engine, policy, renderer(), folder, settings, progress, keep)

@@ -163,9 +163,9 @@ class Examiner:
         self, store: AsyncStore, examination: Examination, settings: JudgeSettings, *, judge: str
     ) -> None:
         """`judge` is its name; a new name is examined again."""
-        self._store, self.examination = store, examination
+        self._store, self.examination, self._settings = store, examination, settings
         self._is_served, self.name = not (settings.client or settings.url), name_of(settings)
-        self._judge = f"{judge} {settings.mode} {settings.thinking} {__version__} {polarity.form()}"
+        self._judge = judge
         self._asking = asyncio.Lock()
         self.known: Ability | None = None
         self._told = asyncio.Event()
@@ -223,19 +223,29 @@ class Examiner:
 
     async def _examined(self) -> Ability:
         ability = await self.examination.ability()
-        fault, how = ability.fault(self.name), ability.described()
-        note = {"judge": self._judge, "fault": fault, "how": how, **asdict(ability)}
-        await self._store.call(lambda store: store.set_note(NOTE, orjson.dumps(note).decode()))
+        await self._store.call(lambda store: keep_ability(store, ability, self._settings, judge=self._judge))
         return ability
 
     async def _kept(self) -> Ability | None:
         """The stored ability; None for an endpoint that could not judge: its model may have changed."""
         text = await self._store.call(lambda store: store.note(NOTE))
         data = None if text is None else orjson.loads(text)
-        if data is None or data["judge"] != self._judge:
+        if data is None or data["judge"] != _examined_as(self._settings, self._judge):
             return None
         ability = TypeAdapter(Ability).validate_python(data)
         return ability if ability.fault(self.name) is None or self._is_served else None
+
+
+def keep_ability(store: Store, ability: Ability, settings: JudgeSettings, *, judge: str) -> None:
+    """Keep the ability of the judge of this name, so that it is not examined again."""
+    fault, how = ability.fault(name_of(settings)), ability.described()
+    note = {"judge": _examined_as(settings, judge), "fault": fault, "how": how, **asdict(ability)}
+    store.set_note(NOTE, orjson.dumps(note).decode())
+
+
+def _examined_as(settings: JudgeSettings, judge: str) -> str:
+    """All that its ability may depend on."""
+    return f"{judge} {settings.mode} {settings.thinking} {__version__} {polarity.form()}"
 
 
 def name_of(settings: JudgeSettings) -> str:

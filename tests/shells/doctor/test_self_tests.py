@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
+from afterwit.build import async_store, store_of_model
 from afterwit.chat_format.families import AUTO
 from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.manifest import exclusive
@@ -16,10 +18,11 @@ from afterwit.config import Settings
 from afterwit.doctor import machine
 from afterwit.doctor import model as files
 from afterwit.doctor.finding import Finding
-from afterwit.doctor.judge import judges
+from afterwit.doctor.judge import judges, kept_by
 from afterwit.doctor.report import QUICK, findings_of
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.judging.ability import Examination
+from afterwit.home.home import write_config
+from afterwit.judging.ability import Examination, Examiner
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.version import Origin, Probe, Version
@@ -128,7 +131,25 @@ async def test_a_judge_that_answers_rightly_is_well() -> None:
     judge = FakeJudge(competent)
     found = Examination(judge, judge_prompts(JudgeSettings()), JudgeSettings(), ())
     said = "This model: it writes votes (24 of 24 shipped replies right), and hints"
-    assert await judges(found, JudgeSettings()) == said
+    assert await judges(found, JudgeSettings(), lambda ability, judge: None, "served") == said
+
+
+@pytest.mark.parametrize("set_up", [True, False])
+async def test_a_home_that_was_set_up_keeps_what_the_test_of_the_judge_found(
+    tmp_path: Path, set_up: bool
+) -> None:
+    home, base = tmp_path / "home", tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
+    if set_up:
+        write_config(home, {"model": str(base)})
+    settings = Settings(model=str(base))
+    found = Examination(FakeJudge(competent), judge_prompts(settings.judge), settings.judge, ())
+    await judges(found, settings.judge, kept_by(settings, home, base), "served")
+    assert home.exists() == set_up
+    with closing(store_of_model(settings, home, base)) as store:
+        examiner = Examiner(async_store(store), found, settings.judge, judge="served")
+        assert await examiner.is_known() == set_up
+        other = Examiner(async_store(store), found, settings.judge, judge="another")
+        assert not await other.is_known()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +165,7 @@ async def test_a_judge_that_cannot_judge_is_a_fault_with_its_remedy(answer: str,
         FakeJudge(lambda messages: answer), judge_prompts(JudgeSettings()), JudgeSettings(), ()
     )
     with pytest.raises(AssertionError, match=f"This model cannot judge: {said}.*Set judge.url"):
-        await judges(found, JudgeSettings())
+        await judges(found, JudgeSettings(), lambda ability, judge: None, "served")
 
 
 def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:
