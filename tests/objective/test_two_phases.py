@@ -141,6 +141,7 @@ def test_a_sample_that_carries_nothing_can_still_be_stepped_through():
         ({"mask_T": torch.zeros(3, dtype=torch.bool)}, "none of the 3 tokens trains"),
         ({"ids_T": torch.zeros(3)}, "float32"),
         ({"tau": 0.0}, "tau is 0.0"),
+        ({"basis": "Raw"}, "basis is 'Raw'"),
     ],
 )
 def test_misaligned_samples_cannot_be_built(facts, said):

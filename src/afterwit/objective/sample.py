@@ -71,6 +71,8 @@ class Sample:
             raise ValueError(f"ids are {self.ids_T.dtype} and mask {self.mask_T.dtype}, not int64 and bool")
         if not bool(self.mask_T.any()):
             raise ValueError(f"none of the {tokens} tokens trains")
+        if self.basis not in tuple(Basis):
+            raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(Basis)}")
         if self.teacher_rows and self.hints:
             raise ValueError(f"a teacher's rows are given, but {self.hints} teachers run")
         for rows in self.teacher_rows:
@@ -112,7 +114,7 @@ class Sample:
         needs a pi_b at this temperature, or a raw one.
         """
         tau = scoring_temperature(temperature) if tau is None else tau
-        comparable = not is_greedy(temperature) and (basis is Basis.RAW or temperature == tau)
+        comparable = not is_greedy(temperature) and (basis == Basis.RAW or temperature == tau)
         return cls(
             tau=tau,
             behaviour_T=behaviour_T if comparable else None,
@@ -267,7 +269,7 @@ def target_of(
     """
     mismatch_T, correction_T, gap_T = None, torch.ones_like(old_T), torch.zeros_like(old_T)
     if sample.behaviour_T is not None:
-        raw = sample.basis is Basis.RAW and sample.tau != 1
+        raw = sample.basis == Basis.RAW and sample.tau != 1
         mismatch_T = (raw_old() if raw else old_T) - sample.behaviour_T
         correction_T = mismatch_T.exp().clamp(max=settings.is_cap)
     hint_T = overlap_T = kept = None
