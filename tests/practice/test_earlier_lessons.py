@@ -10,6 +10,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import HEADING
 from afterwit.practice.lessons import Spoils
 from afterwit.practice.rounds import Round
+from afterwit.practice.table import practised_with
 from afterwit.store import Store
 from afterwit.turn import Sampling
 from afterwit.vetting.own_words import MOST_HINT
@@ -45,6 +46,14 @@ def test_the_teacher_reads_lessons_that_were_practised_before_too(store: Store, 
     read = [renderer.decode(row.prompt_ids) for row, _ in house.scored]
     assert len(read) == 3
     assert all(f"{HEADING}\n{GREET} {SHORT}" in prompt for prompt in read)
+
+
+def test_the_lessons_that_go_with_one_are_named(store: Store, renderer: Renderer) -> None:
+    house, first = with_another(store, renderer)
+    assert practised_with(store, first) == []
+    assert house.step()
+    assert practised_with(store, first) == [first + 1]
+    assert practised_with(store, first + 1) == []
 
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.model import model_folder
 from afterwit.learning.health import STAGE
 from afterwit.lifecycle import Reason
-from afterwit.practice.table import order_unlearning
+from afterwit.practice.table import order_unlearning, practised_with
 from afterwit.printing.terminal import Working, working
 from afterwit.store import Filter, Store
 from afterwit.turn import SHARED
@@ -50,12 +50,18 @@ def forget_practice(settings: Settings, home: Path, number: int) -> str:
 
     SettingError if there is no such lesson. NotRepeatable as for a session.
     """
+    others = list[int]()
 
     def ordered(store: Store) -> Sequence[str]:
+        others.extend(practised_with(store, number))
         name = order_unlearning(store, number, now=time.time())
         return () if name is None else (name,)
 
-    return _forgotten(settings, home, ordered, replay=True).replace("session lesson:", "practice of lesson ")
+    said = _forgotten(settings, home, ordered, replay=True).replace("session lesson:", "practice of lesson ")
+    if not others:
+        return said
+    lessons = "lessons" if len(others) > 1 else "lesson"
+    return f"{said}; practised with it, and so once more: {lessons} {', '.join(map(str, others))}"
 
 
 def forget_adapter(settings: Settings, home: Path, adapter: str) -> str:

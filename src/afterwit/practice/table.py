@@ -330,6 +330,12 @@ def accept(store: Store, number: int) -> None:
         store.cancel_forgetting(practice_of(number))
 
 
+def practised_with(store: Store, number: int) -> list[int]:
+    """The other lessons with answers that read this one too, and go with it."""
+    found = learned_from(store, store.turn_ids(practice_of(number)))
+    return sorted(other for other, _, _ in found if other != number)
+
+
 def order_unlearning(store: Store, number: int, *, now: float) -> str | None:
     """Drop a lesson and order that what practised it is forgotten; the order's name, for the learner that
     carries it out. None: nothing practised it."""
