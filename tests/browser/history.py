@@ -242,8 +242,8 @@ class History:
         for lesson in self.store.lessons():
             if standing(lesson).progress is not Progress.PRACTISING:
                 continue
-            prompt = self.store.turn(lesson.said[-1].turn).sampled_turn
-            said = Message(role="assistant", content=KEPT[HINTS.index(lesson.said[0].words)])
+            prompt = self.store.turn(lesson.corrections[-1].turn).sampled_turn
+            said = Message(role="assistant", content=KEPT[HINTS.index(lesson.corrections[0].words)])
             first = len(lesson.answers)
             turns = [
                 replace(prompt, id=f"01p{lesson.number:03}{first + at:04}", kind=Kind.PRACTICE, message=said)

@@ -80,7 +80,7 @@ async def practised(runtime: Runtime, turn: str) -> None:
         return lesson if done and all(each.state is not State.JUDGED for each in lesson.answers) else None
 
     lesson = await until(over)
-    assert (lesson.words, [each.turn for each in lesson.said]) == (HINT, [turn])
+    assert (lesson.words, [each.turn for each in lesson.corrections]) == (HINT, [turn])
     assert turn in {each.prompt for each in lesson.answers}
     assert all(each.gap is not None for each in lesson.answers)
     (row,) = await runtime.store.call(lessons)

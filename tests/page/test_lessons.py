@@ -36,7 +36,7 @@ def corrected(store: Store, id: str, words: str, *, now: float, **changes: str) 
 def practised(store: Store, number: int, count: int) -> None:
     """So many answers that version 1 learned from, and one that waits."""
     lesson = store.lesson(number)
-    prompt = store.turn(lesson.said[0].turn).sampled_turn
+    prompt = store.turn(lesson.corrections[0].turn).sampled_turn
     said = Message(role="assistant", content="Short.")
     turns = [replace(prompt, id=f"p{at}", kind=Kind.PRACTICE, message=said) for at in range(count + 1)]
     assert store.practised(lesson, lesson.words, [Fresh(each, prompt.id) for each in turns], now=5.0)

@@ -45,7 +45,7 @@ def test_an_imported_correction_is_practised_on_its_own_prompt_and_on_recorded_o
     turn = imported(store, practise="key")
     assert House(store, renderer).step()
     (lesson,) = store.lessons()
-    assert (lesson.source, lesson.words, lesson.said[0].turn) == ("key", SHORT, turn)
+    assert (lesson.source, lesson.words, lesson.corrections[0].turn) == ("key", SHORT, turn)
     assert [answer.prompt for answer in lesson.answers] == [turn, "tea", turn, "tea"]
     answers = list(store.turns(Filter(kind=Kind.PRACTICE)))
     assert {each.state for each in answers} == {State.JUDGED}

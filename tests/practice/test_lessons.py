@@ -17,10 +17,10 @@ from afterwit.practice.lessons import (
     LEAST_STEP,
     WINDOW,
     Answer,
+    Correction,
     Given,
     Lesson,
     Progress,
-    Said,
     Wording,
     alike,
     best_supported,
@@ -45,9 +45,9 @@ from afterwit.vetting.own_words import demonstration
 SHORT = "Keep the answer short."
 
 
-def said(at: float = 0.0, words: str = SHORT, **changes: Any) -> Said:
+def correction(at: float = 0.0, words: str = SHORT, **changes: Any) -> Correction:
     known: dict[str, Any] = {"turn": f"said{at}", "session": "talk", "scope": "key/agent"}
-    return Said(
+    return Correction(
         **known | {"words": words, "given": at, "at": at, "state": State.TRAINED, "reason": None} | changes
     )
 
@@ -58,7 +58,12 @@ def answer(at: float, gap: float | None = 5.0, **changes: Any) -> Answer:
 
 
 def lesson(*answers: Answer, number: int = 1, **changes: Any) -> Lesson:
-    known: dict[str, Any] = {"number": number, "source": "key", "words": SHORT, "said": (said(),)}
+    known: dict[str, Any] = {
+        "number": number,
+        "source": "key",
+        "words": SHORT,
+        "corrections": (correction(),),
+    }
     return Lesson(**known | {"answers": answers} | changes)
 
 
@@ -182,7 +187,7 @@ def test_a_gap_that_no_longer_falls_ends_practice_and_one_that_falls_does_not() 
 def test_only_what_trained_since_it_was_said_last_counts_and_a_new_correction_begins_again() -> None:
     before = [answer(1.0 + at, gap=0.1) for at in range(WINDOW)]
     assert standing(lesson(*before)).progress is Progress.LEARNED
-    again = lesson(*before, said=(said(), said(50.0)))
+    again = lesson(*before, corrections=(correction(), correction(50.0)))
     assert standing(again).progress is Progress.PRACTISING
     good = [replace(each, state=State.SKIPPED, reason=Reason.ALREADY_GOOD) for each in before]
     assert standing(lesson(*good)).progress is Progress.LEARNED  # nothing to teach is nothing left to learn
@@ -201,11 +206,13 @@ def test_a_lesson_was_learned_at_the_first_moment_at_which_it_stood_as_learned(a
 
     def stood(at: float) -> Progress:
         known = [each for each in answers if each.at <= at]
-        return standing(lesson(*known, said=tuple(said(each) for each in said_at if each < at))).progress
+        return standing(
+            lesson(*known, corrections=tuple(correction(each) for each in said_at if each < at))
+        ).progress
 
     moments = sorted({each.at for each in answers})
     first = next((at for at in moments if stood(at) in (Progress.LEARNED, Progress.SETTLED)), None)
-    assert learned_at(lesson(*answers, said=tuple(map(said, said_at)))) == first
+    assert learned_at(lesson(*answers, corrections=tuple(map(correction, said_at)))) == first
 
 
 def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_held() -> None:
@@ -219,7 +226,7 @@ def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_he
     assert rests(lesson(*good[:4], along=7 * good), now=20.0, most=8) is not None
     held = lesson(answer(1.0, state=State.SKIPPED, reason=Reason.HELD_BACK))
     assert rests(held, now=2.0, most=8) is not None
-    said_again = lesson(held.answers[0], said=(said(), said(3.0)))
+    said_again = lesson(held.answers[0], corrections=(correction(), correction(3.0)))
     assert rests(said_again, now=4.0, most=8) is None
 
 
@@ -233,8 +240,8 @@ def test_a_lesson_rests_when_it_was_practised_enough_or_an_update_with_it_was_he
     ],
 )
 def test_a_hint_is_the_earlier_lessons_as_sentences_then_the_words(earlier, words, hint) -> None:
-    lessons = [lesson(said=(said(words=each),), words=each) for each in earlier]
-    assert hint_of([Wording(each, each.said[0]) for each in lessons], words) == hint
+    lessons = [lesson(corrections=(correction(words=each),), words=each) for each in earlier]
+    assert hint_of([Wording(each, each.corrections[0]) for each in lessons], words) == hint
 
 
 def test_a_step_of_practice_is_as_long_as_the_lesson_with_most_to_teach_has_left() -> None:
@@ -271,8 +278,8 @@ def test_an_alarm_or_two_holds_pause_all_practice_for_a_day(kinds: list[EventKin
 
 
 def test_the_least_practised_lesson_comes_first_and_the_newest_of_equals() -> None:
-    old, new = lesson(number=1), lesson(number=2, said=(said(5.0),))
-    practised = lesson(answer(9.0), number=3, said=(said(8.0),))
+    old, new = lesson(number=1), lesson(number=2, corrections=(correction(5.0),))
+    practised = lesson(answer(9.0), number=3, corrections=(correction(8.0),))
     assert [each.number for each in in_turn([practised, old, new])] == [2, 1, 3]
 
 

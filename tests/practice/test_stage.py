@@ -149,7 +149,7 @@ def test_a_lesson_that_is_given_again_and_again_is_spread_over_no_more_prompts(s
     store.commit_version(a_version(1, [turn.turn.id for turn in store.turns()]), now=NOW)
     recorded(store, "tea")
     (lesson,) = store.lessons()
-    found = _prompts(store, lesson, lesson.said, ())
+    found = _prompts(store, lesson, lesson.corrections, ())
     assert found is not None
     assert list(found.asked) == [f"moon{number}" for number in range(SPREAD_OVER + 4, 4, -1)]
 

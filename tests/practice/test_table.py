@@ -44,7 +44,7 @@ def correct(store: Store, id: str, words: str = SHORT, *, now: float = 1.0) -> i
 def practise(store: Store, number: int, *, gap: float | None, now: float) -> list[str]:
     """As many answers as decide, of this gap; None: they wait for the learner."""
     lesson = store.lesson(number)
-    prompt = lesson.said[0].turn
+    prompt = lesson.corrections[0].turn
     first = len(lesson.answers)
     turns = [
         replace(

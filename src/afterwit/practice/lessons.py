@@ -135,7 +135,7 @@ class Spoils(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Correction:
     """A turn that a person, or what followed, corrected in these words."""
 
     turn: str
@@ -187,7 +187,7 @@ class Lesson:
     spoils: Spoils | None = None
     """None: no one's, as far as it was tested."""
     adapter: str = SHARED
-    said: tuple[Said, ...]
+    corrections: tuple[Correction, ...]
     """Oldest first, at least one."""
     answers: tuple[Answer, ...] = ()
     """Oldest first."""
@@ -198,7 +198,7 @@ class Lesson:
     @property
     def newest(self) -> float:
         """When it was last given."""
-        return self.said[-1].at
+        return self.corrections[-1].at
 
     def since(self, at: float) -> list[Answer]:
         """The answers since then."""
@@ -216,20 +216,20 @@ class Lesson:
         """Whether a person lets it be practised on prompts of this client."""
         return self.scope in (None, scope)
 
-    def words_of(self, said: Said) -> str:
+    def words_of(self, correction: Correction) -> str:
         """The words that a teacher reads: the person's own edit, or those of this turn."""
-        return self.words if self.edited else said.words
+        return self.words if self.edited else correction.words
 
 
 class Wording(NamedTuple):
     """A lesson in the words of one of its corrections."""
 
     lesson: Lesson
-    said: Said
+    correction: Correction
 
     @property
     def words(self) -> str:
-        return self.lesson.words_of(self.said)
+        return self.lesson.words_of(self.correction)
 
 
 def hint_of(earlier: Iterable[Wording], words: str) -> str:
@@ -289,10 +289,10 @@ def standing(lesson: Lesson) -> Standing:
 
 def learned_at(lesson: Lesson) -> float | None:
     """When a lesson was learned for the first time, or its gap first no longer fell; None: not yet."""
-    known, said, place = _known(lesson), [each.at for each in lesson.said], 0
+    known, corrected, place = _known(lesson), [each.at for each in lesson.corrections], 0
     gaps, first = list[float](), list[float]()
     for (answer, gap), following in zip_longest(known, known[1:]):
-        while place < len(said) and said[place] < answer.at:
+        while place < len(corrected) and corrected[place] < answer.at:
             place, gaps = place + 1, []
         gaps.append(gap)
         first = [*first, gap][:WINDOW]

@@ -25,11 +25,11 @@ from afterwit.practice.lessons import (
     MOST_SAMPLED,
     OTHERS,
     STAND,
+    Correction,
     Given,
     Lesson,
     PracticeSettings,
     Progress,
-    Said,
     Spoils,
     Wording,
     hint_of,
@@ -95,7 +95,7 @@ class Round:
     """The answers of one update, before they are sampled."""
 
     lesson: Lesson
-    said: Said
+    correction: Correction
     """The correction whose words teach."""
     prompts: tuple[Turn, ...]
     """The turns whose prompts are answered again; one may come several times."""
@@ -113,7 +113,7 @@ class Round:
     @property
     def words(self) -> str:
         """Of the correction that teaches."""
-        return self.lesson.words_of(self.said)
+        return self.lesson.words_of(self.correction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,17 +243,17 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         return Progress.REPLACED.value
     if not (room := _room(facts.waiting, lesson, learner, now=now)):
         return "waits for the next update"
-    said, along = usable[-1], tuple[Turn, ...]()
-    words = lesson.words_of(said)
+    correction, along = usable[-1], tuple[Turn, ...]()
+    words = lesson.words_of(correction)
     earlier = _earlier(lesson, words, facts)
     if known is not None:
         hints = Hints(hint_of(earlier, ""), hint_of(earlier, words))
-        test = _test_of(store, lesson, said, hints, known, facts.excluded)
+        test = _test_of(store, lesson, correction, hints, known, facts.excluded)
         if test.new or test.whose(known) is not lesson.spoils:
             return test
         along = _along(store, test, known, int(settings.approved * room + 0.5))
     room -= len(along)
-    named = said.turn, words
+    named = correction.turn, words
     invents = bool(settings.synthetic) and settings.group == 1 and named not in recorded_only
     fewest = MANY_OTHERS if invents else OTHERS
     found = _prompts(store, lesson, usable, without, fewest=fewest, of_a_case=named in cases)
@@ -268,7 +268,7 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         if prompts or synthetic:
             return Round(
                 lesson=lesson,
-                said=said,
+                correction=correction,
                 earlier=earlier,
                 prompts=prompts,
                 along=along,
@@ -340,20 +340,27 @@ def _replaced(lessons: Iterable[Lesson], rule: ReviewRule, excluded: Collection[
     )
 
 
-def _usable(lesson: Lesson, rule: ReviewRule, excluded: Collection[str]) -> list[Said]:
+def _usable(lesson: Lesson, rule: ReviewRule, excluded: Collection[str]) -> list[Correction]:
     """The corrections of a lesson that may be practised, oldest first."""
     return [
-        said
-        for said in lesson.said
-        if said.session not in excluded and may_teach(said, rule) and lesson.practised_on(said.scope)
+        correction
+        for correction in lesson.corrections
+        if correction.session not in excluded
+        and may_teach(correction, rule)
+        and lesson.practised_on(correction.scope)
     ]
 
 
 def _test_of(
-    store: Store, lesson: Lesson, said: Said, hints: Hints, known: Known, excluded: Collection[str]
+    store: Store,
+    lesson: Lesson,
+    correction: Correction,
+    hints: Hints,
+    known: Known,
+    excluded: Collection[str],
 ) -> Test:
     """The test of a lesson with the newest approved turns of its adapter, of its kind and of others."""
-    record = store.find(said.turn)
+    record = store.find(correction.turn)
     kind = "" if record is None else action(record.turn.message)
     found, new = list[SuiteItem](), list[tuple[SuiteItem, Turn]]()
     left = Counter({True: TESTED, False: TESTED})
@@ -390,10 +397,10 @@ def _silent(store: Store) -> frozenset[str]:
     )
 
 
-def may_teach(said: Said, rule: ReviewRule) -> bool:
+def may_teach(correction: Correction, rule: ReviewRule) -> bool:
     """Whether a correction may be practised: it waits for no person, and nothing took it back."""
-    stands = said.state in (State.JUDGED, State.TRAINED) or said.reason in STAND
-    return stands and not rule.withholds(said.flags, accepted=said.accepted, rewarded=False)
+    stands = correction.state in (State.JUDGED, State.TRAINED) or correction.reason in STAND
+    return stands and not rule.withholds(correction.flags, accepted=correction.accepted, rewarded=False)
 
 
 def _room(waiting: Sequence[Waiting], lesson: Lesson, learner: LearnerSettings, *, now: float) -> int:
@@ -430,7 +437,7 @@ class _Prompts(NamedTuple):
 def _prompts(
     store: Store,
     lesson: Lesson,
-    usable: Sequence[Said],
+    usable: Sequence[Correction],
     without: Collection[str],
     *,
     fewest: int = OTHERS,
@@ -438,12 +445,12 @@ def _prompts(
 ) -> _Prompts | None:
     """The prompts of the lesson's own turns, the newest first, then those of the same kind of action in other
     sessions if the lesson is general: of each session the first one. None: its turns are gone."""
-    own = [said.turn for said in usable[: -SPREAD_OVER - 1 : -1]]
+    own = [each.turn for each in usable[: -SPREAD_OVER - 1 : -1]]
     found = {turn: _to_ask(record.turn) for turn in own if (record := store.find(turn)) is not None}
     if not found:
         return None
     newest = next(iter(found.values()))
-    kind, said_in = action(newest.message), {said.session for said in lesson.said}
+    kind, said_in = action(newest.message), {each.session for each in lesson.corrections}
     others = dict[str, int]()
     for seq, _, session, message in store.prompts(lesson, limit=LOOKED_AT):
         if session not in said_in and action(message) == kind:
@@ -500,8 +507,8 @@ def names_case(words: str, turn: Turn, requests: Sequence[str], *, fewest: int =
 
 def request_of(turn: Turn) -> str:
     """The person's last words in a prompt."""
-    said = (each.content or "" for each in reversed(turn.conversation.messages) if each.role == "user")
-    return next(said, "")
+    words = (each.content or "" for each in reversed(turn.conversation.messages) if each.role == "user")
+    return next(words, "")
 
 
 def action(message: Message) -> str:

@@ -132,7 +132,7 @@ class Practice:
         lesson, words = found.lesson, found.words
         synthetic = list[Turn]()
         if found.synthetic is not None:
-            named = found.said.turn, words
+            named = found.correction.turn, words
             synthetic, written = await self._synthetic.take(found.own, found.synthetic)
             requests = *found.requests, *written
             while lesson.general is None and names_case(words, found.own, requests):
@@ -185,7 +185,7 @@ class Practice:
         recites a hint, of which it would approve, or has a call that does not parse. A prompt that was not
         corrected goes along too if the lesson is not about it, and so hardly changes the answer's log-prob.
         """
-        corrected = any(prompt.id == said.turn for said in found.lesson.said) and not synthetic
+        corrected = any(prompt.id == each.turn for each in found.lesson.corrections) and not synthetic
         try:
             turn = await self._sampled(found, prompt)
         except (RequestError, RequestRefused):
@@ -231,8 +231,8 @@ class Practice:
         return replace(
             prompt,
             id=id,
-            scope=found.said.scope,
-            session=found.said.session,
+            scope=found.correction.scope,
+            session=found.correction.session,
             parent=None,
             kind=Kind.PRACTICE,
             created=now,

@@ -12,9 +12,9 @@ from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import (
     CLOSE,
     WINDOW,
+    Correction,
     Lesson,
     Progress,
-    Said,
     Spoils,
     learned_at,
     replaced,
@@ -45,7 +45,7 @@ class LessonRow:
     """The key of the person who gave it."""
     adapter: str
     progress: Progress
-    corrections: tuple[Said, ...]
+    corrections: tuple[Correction, ...]
     """The turns that were corrected in these words, oldest first."""
     learned: float | None
     """When it was learned first, or no longer got nearer; None: not yet."""
@@ -88,12 +88,12 @@ class LessonRow:
     @property
     def sessions(self) -> tuple[str, ...]:
         """The conversations in which it was given, oldest first."""
-        return tuple(dict.fromkeys(said.session for said in self.corrections))
+        return tuple(dict.fromkeys(each.session for each in self.corrections))
 
     @property
     def clients(self) -> tuple[str, ...]:
         """The clients to which it was given, by key and name."""
-        return tuple(dict.fromkeys(said.scope for said in self.corrections))
+        return tuple(dict.fromkeys(each.scope for each in self.corrections))
 
     @property
     def how_wide(self) -> str:
@@ -219,10 +219,10 @@ def _row(
         source=lesson.source,
         adapter=lesson.adapter,
         progress=progress,
-        corrections=lesson.said,
+        corrections=lesson.corrections,
         learned=learned,
-        said=len(lesson.said),
-        said_since_learned=sum(learned is not None and said.at > learned for said in lesson.said),
+        said=len(lesson.corrections),
+        said_since_learned=sum(learned is not None and each.at > learned for each in lesson.corrections),
         requests=len(counted),
         requests_since_learned=sum(learned is not None and each.at > learned for each in counted),
         answers=len(lesson.answers),
@@ -247,14 +247,15 @@ def _teaches(lesson: Lesson, rule: ReviewRule) -> bool:
     """Whether any of its corrections may be practised."""
     waits = standing(lesson).progress is Progress.WAITING
     return not waits and any(
-        may_teach(said, rule) and lesson.practised_on(said.scope) for said in lesson.said
+        may_teach(correction, rule) and lesson.practised_on(correction.scope)
+        for correction in lesson.corrections
     )
 
 
 def _of_its_kind(lesson: Lesson, asked: Sequence[PersonRequest]) -> list[PersonRequest]:
     """The requests of its source, of the kinds of task whose complaints it came from."""
     own, sessions = [each for each in asked if each.source == lesson.source], set[str]()
-    sessions.update(said.session for said in lesson.said)
+    sessions.update(each.session for each in lesson.corrections)
     kinds = {each.kind for each in own if each.complaint and each.session in sessions}
     return [each for each in own if each.kind in kinds] if kinds else own
 
@@ -262,12 +263,12 @@ def _of_its_kind(lesson: Lesson, asked: Sequence[PersonRequest]) -> list[PersonR
 def _example(store: Store, lesson: Lesson) -> tuple[str | None, str | None, str | None, int | None]:
     """A request, the answer that was recorded, and another of the newest ones that practised it with its
     version: of a corrected turn, if there is one. Without another, a corrected turn alone."""
-    corrected = {said.turn for said in lesson.said}
+    corrected = {each.turn for each in lesson.corrections}
     newest = sorted(lesson.answers[: -2 * WINDOW - 1 : -1], key=lambda each: each.prompt not in corrected)
-    turns = {each.prompt for each in newest} | {each.turn for each in newest} | {lesson.said[0].turn}
+    turns = {each.prompt for each in newest} | {each.turn for each in newest} | {lesson.corrections[0].turn}
     texts = {turn: _shown(message) for turn, message in store.messages_of(turns).items()}
     shown = next((each for each in newest if texts.get(each.turn) != texts.get(each.prompt)), None)
-    turn = lesson.said[0].turn if shown is None else shown.prompt
+    turn = lesson.corrections[0].turn if shown is None else shown.prompt
     record = store.find(turn)
     messages = () if record is None else record.turn.conversation.messages
     request = next((_shown(each) for each in reversed(messages) if each.role == "user"), None)
@@ -316,7 +317,7 @@ def _change(store: Store, number: int, *, now: float, **columns: float | str | N
 def restrict(store: Store, number: int, scope: str | None, *, now: float) -> None:
     """Practise a lesson on the prompts of one client to which it was given; None: of each again. Waiting
     answers end. Raises SettingError for another client."""
-    said = dict.fromkeys(said.scope for said in store.lesson(number).said)
+    said = dict.fromkeys(each.scope for each in store.lesson(number).corrections)
     if scope is not None and scope not in said:
         raise SettingError(f"lesson {number} was not given to {scope}, but to {', '.join(said)}")
     _change(store, number, now=now, scope=scope)

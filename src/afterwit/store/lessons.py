@@ -10,7 +10,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import STAND, Answer, Fresh, Given, Lesson, Said, alike, hint_of
+from afterwit.practice.lessons import STAND, Answer, Correction, Fresh, Given, Lesson, alike, hint_of
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
@@ -255,7 +255,7 @@ class Lessons(Recording, Reading, Orders):
             "verdicts", {"seq": seq, **verdict, "rl": reward != 0, "opd": True, "revision": 0, "at": now}
         )
         for other in earlier:
-            said = {"said": other.said.turn, "session": other.said.session, "words": other.words}
+            said = {"said": other.correction.turn, "session": other.correction.session, "words": other.words}
             self._db.insert("earlier", {"seq": seq, "lesson": other.lesson.number, **said})
 
     def _carry(
@@ -279,7 +279,7 @@ def _ordered(lesson: Lesson | None) -> object:
     it."""
     if lesson is None:
         return None
-    return lesson.words, lesson.dropped, lesson.scope, [(each.turn, each.at) for each in lesson.said]
+    return lesson.words, lesson.dropped, lesson.scope, [(each.turn, each.at) for each in lesson.corrections]
 
 
 def _sampled(lesson: Lesson) -> tuple[int, int]:
@@ -294,17 +294,19 @@ def _lesson(row: Row, taught: Sequence[Row], gone: Collection[int]) -> Lesson:
         stale = each["reason"] == Reason.ALREADY_GOOD and each["oldest_version"] in gone
         return read(Answer, each, **({"reason": Reason.REVERTED} if stale else {}))
 
-    said = tuple(
-        read(Said, each, accepted=each["review"] == ACCEPTED) for each in taught if each["prompt"] is None
+    corrections = tuple(
+        read(Correction, each, accepted=each["review"] == ACCEPTED)
+        for each in taught
+        if each["prompt"] is None
     )
     practised = [each for each in taught if each["prompt"] is not None]
     return read(
         Lesson,
         row,
-        words=row["words"] or said[0].words,
+        words=row["words"] or corrections[0].words,
         edited=row["words"] is not None,
         general=None if row["general"] is None else bool(row["general"]),
-        said=said,
+        corrections=corrections,
         answers=tuple(answer(each) for each in practised if each["words"]),
         along=tuple(answer(each) for each in practised if not each["words"]),
     )

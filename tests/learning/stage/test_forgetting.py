@@ -343,7 +343,7 @@ def practised(place: Place, samples: Samples) -> None:
             Fresh(replace(each.turn, kind=Kind.PRACTICE, session="s0", parent=None), prompt)
             for each, prompt in zip(samples(8, 9, 10, 11), prompts, strict=True)
         ]
-        also = (Wording(other, other.said[0]),)
+        also = (Wording(other, other.corrections[0]),)
         answers[2:] = [each._replace(earlier=also) for each in answers[2:]]
         assert store.practised(store.lesson(number), "Keep it short.", answers, now=2.0)
         place.learn(store).run(lambda: False, follow=False)

@@ -35,7 +35,7 @@ def practised(
     earlier: Sequence[Lesson] = (),
 ) -> bool:
     """Answers of these ids to the prompts of these turns."""
-    said = lesson.said[-1]
+    said = lesson.corrections[-1]
     turns = [
         replace(
             store.turn(prompt).sampled_turn,
@@ -47,7 +47,7 @@ def practised(
         )
         for id, prompt in answers
     ]
-    others = tuple(Wording(each, each.said[-1]) for each in earlier)
+    others = tuple(Wording(each, each.corrections[-1]) for each in earlier)
     rows = [
         Fresh(turn, prompt, reason, earlier=others) for turn, (_, prompt) in zip(turns, answers, strict=True)
     ]
@@ -61,7 +61,7 @@ def test_alike_corrections_of_one_source_are_one_lesson(store: Store) -> None:
     assert corrected(store, "d", now=4.0, session="d", scope="other/agent") != first
     lesson = store.lesson(first)
     assert (lesson.words, lesson.source) == (WORDS, "key")
-    assert [(each.turn, each.at) for each in lesson.said] == [("a", 1.0), ("b", 2.0)]
+    assert [(each.turn, each.at) for each in lesson.corrections] == [("a", 1.0), ("b", 2.0)]
     assert [each.number for each in store.lessons(said_since=2.5)] == [first + 1, first + 2]
 
 
@@ -293,7 +293,7 @@ def test_what_practised_a_lesson_can_be_forgotten_alone(store: Store) -> None:
     assert store.turn_ids(f"lesson:{number}") == ("p1", "p2")
     store.forget(f"lesson:{number}", now=9.0)
     lesson = store.lesson(number)
-    assert ([each.turn for each in lesson.said], lesson.answers) == (["a"], ())
+    assert ([each.turn for each in lesson.corrections], lesson.answers) == (["a"], ())
 
 
 def test_an_excluded_session_ends_what_practised_on_its_prompts(store: Store) -> None:

@@ -98,16 +98,16 @@ class Lessons(RuleBasedStateMachine):
     @rule(among=some, hint=st.sampled_from([None, *HINTS]))
     def judge_again(self, among: int, hint: str | None) -> None:
         self.tick()
-        said = [each.turn for lesson in self.store.lessons() for each in lesson.said]
+        said = [each.turn for lesson in self.store.lessons() for each in lesson.corrections]
         if not said:
             return
         turn = said[among % len(said)]
         if hint is None:
             self.store.untaught(turn)
             return
-        before = {each.turn: lesson for lesson in self.store.lessons() for each in lesson.said}[turn]
+        before = {each.turn: lesson for lesson in self.store.lessons() for each in lesson.corrections}[turn]
         number = self.store.teach(self.store.turn(turn).turn, hint, now=self.now)
-        if hint in (before.words, *(each.words for each in before.said)):
+        if hint in (before.words, *(each.words for each in before.corrections)):
             assert number <= before.number  # what a person ordered about it stands
 
     @rule(among=some, count=st.integers(1, 3))
@@ -117,7 +117,7 @@ class Lessons(RuleBasedStateMachine):
         found = [
             (lesson, said)
             for lesson in self.store.lessons()
-            for said in lesson.said
+            for said in lesson.corrections
             if lesson.dropped is None
             and said.session not in excluded
             and lesson.practised_on(said.scope)
@@ -163,7 +163,7 @@ class Lessons(RuleBasedStateMachine):
                 assert words == lesson.words or not lesson.edited
                 stand = [
                     said
-                    for said in lesson.said
+                    for said in lesson.corrections
                     if said.state in (State.JUDGED, State.TRAINED) or said.reason in STAND
                 ]
                 assert any(said.session not in excluded for said in stand)
@@ -171,7 +171,7 @@ class Lessons(RuleBasedStateMachine):
                 lesson = lessons[other.lesson.number]
                 assert lesson.dropped is None
                 assert other.words == lesson.words or not lesson.edited
-                (said,) = [each for each in lesson.said if each.turn == other.said.turn]
+                (said,) = [each for each in lesson.corrections if each.turn == other.correction.turn]
                 assert said.session not in excluded
                 assert said.state in (State.JUDGED, State.TRAINED) or said.reason in STAND
         return found
@@ -222,7 +222,7 @@ class Lessons(RuleBasedStateMachine):
                 assert own & self.in_weights() <= set(self.store.turn_ids(name))
                 self.store.forget(name, now=self.now)
         else:
-            scope = lesson.said[among % len(lesson.said)].scope if order == "restrict" else None
+            scope = lesson.corrections[among % len(lesson.corrections)].scope if order == "restrict" else None
             table.restrict(self.store, lesson.number, scope, now=self.now)
 
     def in_weights(self) -> set[str]:
@@ -263,7 +263,7 @@ class Lessons(RuleBasedStateMachine):
             told = "".join(message.content or "" for message in each.turn.conversation.messages)
             assert not any(f"mark {session} " in f"{told} " for session in self.forgotten)
             assert each.turn.session not in self.forgotten
-            given = {other.said.session for other in self.earlier.get(each.turn.id, ())}
+            given = {other.correction.session for other in self.earlier.get(each.turn.id, ())}
             assert not given & self.forgotten
 
     @invariant()

@@ -380,7 +380,7 @@ def test_alike_corrections_that_two_judges_commit_at_once_are_one_lesson(
         second = threads.submit(other.teach, turn, "Please keep your answers short!", now=2.0)
         waits(url)
     assert second.result() == first
-    assert [said.turn for said in store.lesson(first).said] == ["a", "b"]
+    assert [said.turn for said in store.lesson(first).corrections] == ["a", "b"]
 
 
 def test_of_two_processes_that_practise_a_lesson_at_once_one_stores_its_answers(
