@@ -25,7 +25,7 @@ WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Where Qwen's tokenizers split a text."""
+"""The pattern by which Qwen's tokenizers split a text."""
 MESSAGES = 60
 SYSTEM, RESULT, TOOLS = 16_000, 2_700, 12
 """Characters of the system prompt and of a tool result, and the number of tools: 25,000 tokens at the end."""
@@ -73,7 +73,7 @@ def passage(random: Random, characters: int) -> str:
 
 
 class AgentSession:
-    """A session as its agent keeps it: everything said so far, sent whole with each request."""
+    """A session as its agent keeps it: the whole conversation, sent with each request."""
 
     def __init__(self, number: int) -> None:
         self._random = Random(number)

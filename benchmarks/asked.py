@@ -1,4 +1,4 @@
-"""What a run of the benchmarks was asked for: on which device, with which shapes, how large, how often."""
+"""The options of a benchmark run: device, shapes, sizes and number of runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large a question is asked."""
+    """The size at which a question is measured."""
 
     shape: Shape
     tokens: int
@@ -85,7 +85,7 @@ class Asked:
         return cpu_seconds(work) if self.device == "cpu" else _cuda_seconds(work)
 
     def peak_bytes(self, work: Callable[[], object]) -> int:
-        """How far the memory of tensors rises above where it was: exact, by torch's own allocator.
+        """The rise of tensor memory above its start: exact, by torch's own allocator.
 
         MemoryError if the device has too little.
         """

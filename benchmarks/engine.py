@@ -84,7 +84,7 @@ def _bare(module: nn.Module, batch: int, tokens: int) -> Callable[[], None]:
 
 
 def generate(module: Any, prompts: list[list[int]], tokens: int) -> None:
-    """So many tokens after each prompt, by transformers."""
+    """Generate `tokens` tokens after each prompt with transformers."""
     ids = torch.tensor(prompts)
     module.generate(
         ids,

@@ -1,8 +1,8 @@
 """How many tokens do two servers under one gateway sample, against one?
 
-Streams come through the gateway to one server that stands in for vLLM, then to a fleet of two: such a server
-samples for SLOTS streams at a time, a token each every 20 ms, and lets others wait, as a GPU does whose batch
-is full. Left out: GPUs, and what a prompt costs that is read where its beginning is not kept.
+Streams come through the gateway to one server that imitates vLLM, then to a fleet of two. Such a server
+samples for SLOTS streams at a time, a token each every 20 ms, and lets others wait, like a GPU with a full
+batch. Left out: GPUs, and the cost of reading a prompt on a server that has not cached its beginning.
 """
 
 from __future__ import annotations

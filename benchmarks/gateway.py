@@ -1,9 +1,9 @@
 """What does the gateway add to an answer, and to a streamed chunk, in CPU time?
 
-The engine is a fake that costs next to nothing; every server runs in a process of its own and tells its CPU
+The engine is a fake that costs next to nothing; every server runs in a process of its own and reports its CPU
 time, which other work on the machine changes less than the clock's. Each prompt has 1 kB and was never seen
 before. What cannot be left out of a recorded answer is measured alone: the prompt's text and ids, and one
-durable write; beside it the same with a bare server's request, because whoever answers clients has one.
+durable write; then the same with a bare server's request, since every program that answers clients needs one.
 Left out: models, slow disks, waiting.
 """
 

@@ -1,6 +1,6 @@
 """The gateway and what it is compared with, each in a process of its own.
 
-It tells through a pipe its port, and what CPU time and memory it has used so far.
+Each reports its port, and its CPU time and memory so far, through a pipe.
 """
 
 from __future__ import annotations

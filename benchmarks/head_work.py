@@ -45,7 +45,7 @@ class Work:
         self.target = self.phase_one()
 
     def phase_one(self) -> Target:
-        """What the old policy and the teacher say."""
+        """The log-probs of the old policy and the teacher."""
         entry = ScoringInput(sample=self.sample, states_TD=self.states_ND, teachers=(self.taught_ND,))
         (target,) = targets(self.head, [entry], self.head, self.settings)
         return target

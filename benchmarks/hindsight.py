@@ -2,9 +2,9 @@
 
 15 turns of an agent that calls tools, 3 candidate hints for each, by the scorer of the embedded engine over a
 random Qwen3. One by one means a forward for each turn and hint whose head sees the response alone; as
-published, one that tells the likeliest ids of every place of the prompt too. A hint at the end is behind all
-that was said, so the rollout runs once. A hint in the last user message, which an agent's rollout has at its
-very beginning, changes all that follows: what was said before it is shared, no more.
+published, one that also returns the likeliest ids at every position of the prompt. A hint at the end follows
+the whole rollout, which therefore runs once. An agent's rollout has its last user message at the very
+beginning, and a hint there changes all that follows: only the part before the hint is shared.
 """
 
 from __future__ import annotations

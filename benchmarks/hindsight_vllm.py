@@ -1,7 +1,7 @@
 """What does it cost to score a rollout on a vLLM server, against the published calls one by one?
 
 The rollout of `hindsight.py`, one teacher a turn as published, on a vLLM server on the CPU with a random
-Qwen3. The published call tells the likeliest ids of every place of a prompt, and the next one waits for it.
+Qwen3. The published call returns the likeliest ids at every position of a prompt; the next call waits for it.
 CPU seconds of the server and its client together, then the wall clock. It stops where vLLM is not installed.
 """
 

@@ -79,7 +79,7 @@ def _row(id: str, kind: str, border: Border) -> Row:
 async def _written(
     engine: Engine, renderer: Renderer, views: Sequence[JudgeView], most: int
 ) -> tuple[str, int]:
-    """How many of the answers, of at most so many tokens, can be read, in words, and their characters."""
+    """The number of readable answers of at most `most` tokens, as text, and the characters of all answers."""
     settings = load(home=Path("build/benchmarks"), direct={"model": str(MODEL)}, environment={}).judge
     judge, prompts = build.judge_client(settings, engine, renderer), judge_prompts(settings)
     asked = [

@@ -81,10 +81,10 @@ def growing(waiting: Sequence[Waiting], now: float, version: int) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What became of the turns of the middle half."""
+    """The fate of the turns of the middle half."""
 
     share: float
-    """Of them that were learned."""
+    """The part of these turns that was learned."""
     age: float
     """Versions between a learned turn's sampling and its update, in the mean."""
     wait: float

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from typing import ParamSpec, TypeVar, cast
 
 TOLERANCE = 0.10
-"""A run whose two timings of the floor differ by more than this share says nothing."""
+"""A run counts only if its two timings of the floor differ by at most this share."""
 FLOOR = "floor"
 
 Clock = Callable[[Callable[[], object]], float]
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the median of a row should not exceed, or not fall below."""
+    """The bound that the median of a row should not exceed, or not fall below."""
 
     bound: float
     at_least: bool = False
@@ -55,17 +55,17 @@ class Row:
     """Of the target; rows that are there for information begin with a lower-case letter."""
     what: str
     values: tuple[float, ...]
-    """One a run; none: `absent` says why."""
+    """One a run; empty: `absent` gives the reason."""
     target: Target | None = None
     floor: str = ""
-    """The least that the work needs, if the values are multiples of it."""
+    """The least that the work needs, if the values are multiples of that."""
     peer: str = ""
     """Another program that does the same work, if the values compare with it."""
     why: str = ""
     """Why it misses its target; shown if it does."""
     note: str = ""
     absent: str = "does not fit"
-    """Why there are no figures, if there are none: unless another reason is given, for want of memory."""
+    """The reason for missing figures: too little memory, unless you give another."""
 
     @property
     def middle(self) -> float:
@@ -120,7 +120,7 @@ def interleaved(
 
     `variants` begins with `floor`, which is timed again at the end of each run; its time is the mean of both.
     The first round warms up and does not count, but as the one run of `--quick`, which is kept however noisy
-    it is. A variant that raises MemoryError there takes no part.
+    it is. A variant that raises MemoryError there is left out.
     """
     began = dict[str, float]()
     for name, work in variants.items():
@@ -161,7 +161,7 @@ def _spent(clock: Clock, work: Callable[[], object]) -> float | None:
 
 
 def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str = FLOOR) -> tuple[float, ...]:
-    """A variant's time over another's, in each run; none if one of them took no part."""
+    """A variant's time over another's, in each run; empty if either was left out."""
     return tuple(run[above] / run[below] for run in runs if above in run and below in run)
 
 

@@ -1,8 +1,8 @@
-"""Stands in for a vLLM server with one device, which samples and reads prompts at one time, as a GPU does.
+"""A fake vLLM server with one device, which samples and reads prompts in one step, as a GPU does.
 
-A step takes as long as its work does, or as long as it takes to read the weights, whichever is more: STEP_S
-for any number of streams, and READ_S for each prompt token whose log-probs are asked for, CHUNK of them at
-most. Prompts of streams are found in the cache. What it says is made up.
+A step takes as long as its work, or as long as reading the weights, whichever is more: STEP_S for any number
+of streams, and READ_S for each prompt token whose log-probs are requested, up to CHUNK tokens. Prompts of
+streams are found in the cache. Its answers are made up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Device:
         await self._ended.wait()
 
     async def read(self, tokens: int) -> None:
-        """Wait until so many tokens of a prompt are read, behind those that came before."""
+        """Wait until `tokens` tokens of a prompt are read, after the prompts that came before."""
         read = asyncio.Event()
         self._prompts.append((tokens, read))
         self._work.set()
@@ -87,7 +87,7 @@ class OneDevice(Recorded):
         await response.prepare(request)
         self._device.streams += 1
         try:
-            with suppress(ConnectionResetError):  # the client may leave behind the last token
+            with suppress(ConnectionResetError):  # the client may leave after the last token
                 for left in reversed(range(count)):
                     await self._device.step()
                     await response.write(chunk((40, -0.5), end=None if left else "length"))

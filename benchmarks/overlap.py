@@ -3,8 +3,8 @@
 Rollouts of different lengths, eight at a time, call a tool that takes a fifth of a second; a judge that
 answers at once has a hint for each turn, in the last user message, and one teacher scores each turn. Each
 rollout is scored as soon as it is over, and the next one waits for its place, as in the environment of
-Atropos; or all are scored at one time when the last is over. By the wall clock, on a server that stands in
-for vLLM on one GPU (`one_device.py`), and on the embedded engine over a random Qwen3, which has a thread for
+Atropos; or all are scored together when the last is over. By the wall clock, on a server that imitates
+vLLM on one GPU (`one_device.py`), and on the embedded engine over a random Qwen3, which has a thread for
 sampling and one for scoring. What cannot be gained: rollouts that end last are scored when nothing is left to
 play.
 """

@@ -1,4 +1,4 @@
-"""Stands in for a vLLM server: it answers as one did when it was recorded, each token after a decode step."""
+"""A fake vLLM server that replays a recorded server's answers, each token after a decode step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _stream(request: web.Request, events: tuple[bytes, ...]) -> web.Stream
     await response.prepare(request)
     loop = asyncio.get_running_loop()
     began = loop.time()
-    with suppress(ConnectionResetError):  # the client may leave behind the last token
+    with suppress(ConnectionResetError):  # the client may leave after the last token
         for step, event in enumerate(events):
             await asyncio.sleep(began + step * STEP_S - loop.time())
             await response.write(event)

@@ -1,7 +1,7 @@
 """docs/benchmarks.md's table and picture, from a kept JSON.
 
-`python -m benchmarks.page [RESULTS]`: the questions of fresh RESULTS first take the place of the kept ones in
-docs/data/benchmarks.json; the page says of which commit they are.
+`python -m benchmarks.page [RESULTS]`: the questions of fresh RESULTS first replace the kept ones in
+docs/data/benchmarks.json; the page names the commit of each.
 """
 
 from __future__ import annotations

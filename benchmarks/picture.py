@@ -41,7 +41,7 @@ def drawn(row: Row) -> bool:
 
 
 def _targets(axes: Axes, rows: Sequence[Row]) -> None:
-    """Left of the line a row keeps its target, right of it it misses."""
+    """Draw the line of the targets: rows to its left meet theirs, rows to its right miss."""
     for place, row in enumerate(reversed(rows)):
         if row.target is None:
             continue

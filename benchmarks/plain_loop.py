@@ -66,7 +66,7 @@ class PlainLoop:
 
     @torch.no_grad()
     def _phase_one(self, item: Item, ids_T1: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The old log-probs of the sampled ids and of the likeliest, these ids, and the teacher's of them.
+        """The old log-probs of the sampled and of the top-K ids, these ids, and the teacher's log-probs.
 
         The teacher is the one whose own likeliest ids overlap most with the student's.
         """

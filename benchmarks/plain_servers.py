@@ -18,7 +18,7 @@ PIECE = 0xE0
 
 
 class Plain:
-    """What every one of them tells the listener."""
+    """The attributes that the listener reads from every plain server."""
 
     def __init__(self) -> None:
         self.in_flight = InFlight(1, 0)

@@ -1,8 +1,8 @@
 """What does a durable turn of 10 KB cost over PostgreSQL, against SQLite that flushes each commit?
 
 Both survive a power loss. The server runs on this machine, on a unix socket; a network adds its way to every
-statement. The CPU of the client and of the server are told apart: the server may be another machine. Not
-measured: what its vacuum does later.
+statement. The CPU of the client and of the server are counted separately: the server may be another machine.
+Not measured: what its vacuum does later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cost(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where turns are stored."""
+    """A store for the turns, and the CPU time of its server."""
 
     open: Callable[[], Store]
     server_cpu: Callable[[], float]

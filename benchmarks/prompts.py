@@ -39,7 +39,7 @@ LONG, SHORT, ANSWER = 20_000, 64, 32
 POINTS = (0.2, 0.4, 0.6, 0.8)
 """Shares of the long prompts that are read when a short request arrives."""
 FRESH = count(1)
-"""Numbers of texts that have no beginning in common."""
+"""Numbers of texts that all begin differently."""
 
 
 def rows(asked: Asked) -> Iterator[Row]:

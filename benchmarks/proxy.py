@@ -1,6 +1,6 @@
 """What does a recorded request cost, against LiteLLM's proxy, which forwards requests and records nothing?
 
-Both get the same requests of 1 kB. LiteLLM stands in front of a server that knows one answer, and is
+Both get the same requests of 1 kB. LiteLLM forwards to a server that has one answer, and is
 installed into `build/litellm` if it is absent. The gateway's engine is a fake in its own process: the hop to
 a server is not in its figure.
 """
@@ -19,7 +19,7 @@ from benchmarks.gateway_servers import served
 from benchmarks.measure import Row, at_most, interleaved, itself, noted, ratios
 
 ENOUGH = 200
-"""Requests: a process's CPU time is told in hundredths of a second."""
+"""Requests: a process's CPU time is counted in hundredths of a second."""
 
 
 def rows(asked: Asked) -> Iterator[Row]:

@@ -21,7 +21,7 @@ CAPABILITIES = Capabilities(basis=Basis.PROCESSED, forced_prefix=True, constrain
 
 
 class QuickEngine:
-    """Tells by the number of tokens that it is asked for which answer is wanted."""
+    """Chooses its answer by the number of tokens that a request allows."""
 
     version = 0
     fault = reduced = None

@@ -1,4 +1,4 @@
-"""What no gateway that records can leave out: a prompt's text and ids, and one durable write of the turn."""
+"""The least that a recording gateway does: a prompt's text and ids, and one durable write of the turn."""
 
 from __future__ import annotations
 

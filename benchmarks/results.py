@@ -1,4 +1,4 @@
-"""What was found, kept as JSON: the rows, and on which commit and machine."""
+"""The results as JSON: the rows, with their commit and machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def keep(fresh: Path, kept: Path) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Row]]]:
-    """What `write` wrote: everything but the rows, and the rows by question."""
+    """Read a file of `write`: everything but the rows, and the rows by question."""
     result = json.loads(path.read_text())
     questions = result.pop("questions")
     return result, {name: [_row(row) for row in rows] for name, rows in questions.items()}

@@ -1,9 +1,9 @@
 """Does a day match its model, at a thousandth of the size?
 
 A thousand turns, as `experiments/day` assumes them, go through a real store, the learner's own
-choice of batches and the packing, four times: as sessions one after the other, and as sessions beside each
-other with a learner at ease, one that is busy in the fullest hours, and one that is too slow for them. An
-update's time is a number of tokens: there is no model, so nothing is said of cards. Each row is what was
+choice of batches and the packing, four times: as sessions one after the other, and as concurrent sessions
+with a learner at ease, one that is busy in the fullest hours, and one that is too slow for them. An
+update's time is a number of tokens: no model runs, so the rows do not cover cards. Each row is what was
 measured over what was predicted, or the inverse if that is more.
 """
 

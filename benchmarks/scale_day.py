@@ -61,7 +61,7 @@ class Talk:
     ids: tuple[int, ...] = ()
     last: Turn | None = None
     person_at: int = 0
-    """Where the last message of a person ends, in ids."""
+    """The end of a person's last message, in ids."""
     _random: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Talk:
         self.ids = drawn(self._random, self.day.system, VOCABULARY)
 
     def asks(self, place: int) -> tuple[Message, ...]:
-        """What comes before the turn at this place; it is in the session from now on."""
+        """Add the message before the turn at this place to the session, and return it."""
         person = place % self.day.steps == 0
         message = Message(
             role="user" if person else "tool",
@@ -113,7 +113,7 @@ class Talk:
         return turn
 
     def words(self, tokens: int) -> str:
-        """Text of about so many tokens."""
+        """Text of about `tokens` tokens."""
         return passage(self._random, round(tokens * TEXT))
 
 

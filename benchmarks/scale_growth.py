@@ -18,7 +18,7 @@ from benchmarks.measure import Row, at_most, cpu_seconds, number
 
 TIMES = 5
 SAME = 2.0
-"""What does not go by the size may take this much more at ten times of it: deeper trees."""
+"""A call that should not depend on the size may take this much more at ten times the size: deeper trees."""
 RESPONSE = 200
 """Tokens of a response in a manifest."""
 PROBE = Probe(ids=tuple(range(32)), logprobs=(-1.0,) * 31)
@@ -39,8 +39,8 @@ def row(
     of: str = "turns",
     far: int = 1_000_000,
 ) -> Row:
-    """Seconds at both sizes as a ratio; `bounded`: the size should not decide them. `far`: a size that they
-    are extrapolated to, as the power of it that they grew by, but no more than in proportion."""
+    """Seconds at both sizes as a ratio; `bounded`: they should not depend on the size. `far`: the size that
+    they are extrapolated to, by the power with which they grew, but no more than in proportion."""
     small, large = sizes
     growth = min(math.log10(max(taken[1] / taken[0], 1.0)), 1.0)
     there = taken[1] * (far / large) ** growth

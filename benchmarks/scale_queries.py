@@ -1,4 +1,4 @@
-"""What grows with the store: the same calls over some thousand turns, and over ten times as many.
+"""Growth with the store: the same calls over some thousand turns, and over ten times as many.
 
 The turns are short, so that only their number counts.
 """
@@ -32,7 +32,7 @@ SHORT = Day(turns=1, system=100, asked=40, said=30, answer=10, hint=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """`bounded`: it is asked for again and again, and should not go by the number of turns."""
+    """`bounded`: it is called again and again, and should not depend on the number of turns."""
 
     what: str
     run: Callable[[Store], object]
@@ -90,7 +90,7 @@ def rows(asked: Asked) -> Iterator[Row]:
 
 
 def _filled(path: Path, count: int) -> Store:
-    """A store of so many turns, judged and trained, but for the last ones."""
+    """A store of `count` turns, judged and trained, but for the last ones."""
     store, day = SqliteStore.open(path, fingerprint=None), Day(turns=count)
     talks, random, learned = dict[int, Talk](), Random(0), list[str]()
     coming, version = arrivals(day, random, all_day=False), 0

@@ -178,7 +178,7 @@ class Replay:
         return Tokens(_run(students), _run(read)), plain
 
     def _hinted(self, turn: Turn, number: int) -> Row:
-        """The turn behind a hint, whose ids are of no other hint."""
+        """The turn after a hint, whose ids occur in no other hint."""
         at = len(turn.prompt_ids) if self.learning.at_end else self._person_at[turn.id]
         hint = tuple(-(self._version * 64 + number * 16 + place) - 1 for place in range(self.day.hint))
         prompt = (*turn.prompt_ids[:at], *hint, *turn.prompt_ids[at:])

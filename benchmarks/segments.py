@@ -33,7 +33,7 @@ TURNS = 16
 SESSION = Session(turns=TURNS, system=200, asked=24, said=16, hint=20)
 SEGMENTS = (16, 8, 4, 2, 1)
 PATIENT = 4 * TURNS
-"""Versions: enough that nobody's turns go earlier for their staleness."""
+"""Versions: enough that no turns go earlier because of their staleness."""
 
 
 def rows(asked: Asked) -> Iterator[Figure]:

@@ -21,7 +21,7 @@ class Session:
     turns: int
     system: int
     asked: int
-    """What a person or a tool says before each turn, and what the template puts around it."""
+    """Each message of a person or a tool, with the tokens that the template puts around it."""
     said: int
     """Each response."""
     hint: int
@@ -33,11 +33,11 @@ class Session:
 
     @property
     def tokens_with_hints(self) -> int:
-        """Where every token that is shared runs once."""
+        """Tokens with the hints, if every shared token runs once."""
         return self.tokens + self.turns * HINTS * (self.hint + self.said)
 
     def times(self, factor: float) -> Session:
-        """As many turns, each of them so much longer."""
+        """As many turns, each longer by this factor."""
         parts = (round(part * factor) for part in (self.system, self.asked, self.said, self.hint))
         system, asked, said, hint = parts
         return Session(turns=self.turns, system=system, asked=asked, said=said, hint=hint)

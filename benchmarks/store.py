@@ -1,7 +1,7 @@
 """What CPU time and bytes does a stored turn of 10 KB, or of a long session, take, against SQLite alone?
 
 The floor inserts the same bytes, packed beforehand, into one table with one key, one transaction each, as
-SQLite comes; beside it the same in transactions of 32, as the store writes what waits together, and the
+SQLite comes. Two variants are timed too: transactions of 32, as the store writes what waits together, and the
 store's own rows with their indexes, packed beforehand and inserted one transaction each. Not measured: other
 processes, and synchronous = FULL, which survives a power loss.
 """
@@ -94,7 +94,7 @@ def _records(asked: Asked) -> Iterator[Row]:
 
 
 def _growing(asked: Asked) -> Iterator[Row]:
-    """D2: a session of STEPS turns, each of which repeats what was said before it."""
+    """D2: a session of STEPS turns, each of which repeats the conversation before it."""
     work = [turn for number in range(1 if asked.quick else 8) for turn in _session(number)]
     variants = {
         name: partial(_in_a_folder, way, work) for name, way in {"floor": _floor, "calls": _calls}.items()
@@ -232,7 +232,7 @@ def add_turn(store: Store, turn: Turn) -> None:
 
 
 def _placed(turn: Turn) -> dict[str, Any]:
-    """Where a turn is found: hashes like real ones, each at a place of its own in an index."""
+    """The hashes that find a turn: like real ones, each at a place of its own in an index."""
     number = int(turn.id[1:])
     return {
         "prompt_hash": (number * 2654435761 % 2**64).to_bytes(16, "big"),
@@ -249,7 +249,7 @@ def _record(turn: Turn) -> bytes:
 
 
 def _session(number: int) -> list[Turn]:
-    """The turns of a session that grows to 25,000 tokens: each says and is told a little more."""
+    """The turns of a session that grows to 25,000 tokens: each adds a response and a message."""
     random = Random(number)
     said = [Message(role="system", content=passage(random, 20_000))]
     ids = drawn(random, 6_000, VOCABULARY)

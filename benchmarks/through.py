@@ -1,10 +1,10 @@
 """How much of a model server's throughput does the gateway keep, which records each response?
 
-32 clients stream through the gateway, or from the server itself, in turn; by the wall clock, since throughput
-is asked for; and what the gateway's processor spends on a token. The server is vLLM on the CPU, where
+32 clients stream through the gateway, or from the server itself, in turn; by the wall clock, since that is
+throughput; and what the gateway's processor spends on a token. The server is vLLM on the CPU, where
 `make test-engines` installed it: with a random model of Qwen3-0.6B's measures, which is the least that people
 host, and with the demo's, which answers as fast as the gateway passes on. Elsewhere, and with `--quick`, a
-server stands in for it that gives each stream a token every 20 ms, as the row shows.
+fake server gives each stream a token every 20 ms, as the row shows.
 
 And with a published model, SmolLM2-135M-Instruct, on vLLM in bfloat16 and on llama.cpp in 4 bits: tokens a
 second and the first token, for 1, 8 and 16 clients. Left out: GPUs.
@@ -179,7 +179,7 @@ def seconds(port: int, asked: list[dict[str, Any]], clients: int = STREAMS) -> f
 
 
 def bodies(rounds: int, model: str, clients: int = STREAMS, tokens: int = TOKENS) -> list[dict[str, Any]]:
-    """Streams of so many tokens each: none of the ids that end a response is drawn."""
+    """Streams of `tokens` tokens each: none of the ids that end a response is drawn."""
     never = {str(index): -100 for index in Renderer.load(MODEL).end_ids}
     more = {"max_tokens": tokens, "logit_bias": never, "ignore_eos": True}
     return [small_body(stream=True, model=model) | more for _ in range(rounds * clients)]
