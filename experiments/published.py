@@ -76,7 +76,7 @@ def played(
 
 
 def asked(trial: Trial, person: Person, number: int) -> None:
-    """So many conversations in which the person says nothing of the answer. They ask the questions that come
+    """Hold `number` conversations in which the person does not comment on the answer. Their questions come
     after those of the conversations."""
 
     def one(numbered: tuple[int, str]) -> None:

@@ -26,7 +26,7 @@ from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
 
 WHEN = (12, 36, 96, 150, 300)
-"""Interactions after which a run is measured, beside the start and the end."""
+"""Interactions after which a run is measured, in addition to the start and the end."""
 ALL = "all"
 
 
@@ -45,8 +45,8 @@ OBJECTIVES = (
     Entry(name="token OPD", settings=("objective.objective=token_opd",)),
     Entry(name="RL", settings=("objective.objective=rl", "objective.w_rl=1")),
 )
-"""Alike in batch, replay, learning rate and everything else that the world's settings say. RL alone has the
-weight 1: the small one that the hybrid gives it is its share beside distillation."""
+"""All share the world's settings: batch, replay, learning rate and everything else. Only the entry "RL" gives
+RL the weight 1; the hybrid gives it a small weight, its share next to distillation."""
 
 
 def run(

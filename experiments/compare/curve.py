@@ -1,4 +1,4 @@
-"""What is compared: the runs of one entry."""
+"""The runs of one entry of the comparison."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from matplotlib import pyplot as plt
 from experiments.compare.curve import Curve
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#882255")
-"""Told apart by colour-blind people too (Okabe and Ito)."""
+"""Distinct for colour-blind people too (Okabe and Ito)."""
 MARKERS = "osD^vPX*"
 APART = 0.008
 """Between two curves' points, as a share of the width."""
 
 
 def draw(curves: Sequence[Curve], title: str, file: Path) -> None:
-    """Mean over seeds with a bar from the least to the most of them; the start as a dotted line."""
+    """Mean over seeds with a bar from the least to the greatest; the start as a dotted line."""
     measured = curves[0].runs[0].measured
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(12, 4.8), sharey=True, layout="constrained", width_ratios=(1.25, 1)

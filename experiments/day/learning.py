@@ -57,7 +57,7 @@ class Update(NamedTuple):
 def sessions_in(day: Day, rate: float, batch: float, settings: LearnerSettings) -> float:
     """Of how many sessions an update's turns are, if each session's are as likely.
 
-    Each session is a source of its own; an update takes no more than a share from one.
+    Each session is a source of its own; an update takes at most a share from one.
     """
     there = day.at_once(rate)
     drawn = there * (1 - (1 - 1 / there) ** batch) if there > 1 else 1.0
@@ -69,8 +69,8 @@ def sessions_in(day: Day, rate: float, batch: float, settings: LearnerSettings) 
 def tokens_of(day: Day, batch: float, sessions: float, *, at_end: bool, reads_own: bool) -> Tokens:
     """Tokens of an update that packs: what rows share runs once, in the policy and in the teacher.
 
-    `at_end`: hints stand behind the prompt (`judge.placement = "end"`), else behind the last message of a
-    person, and what follows it runs again. `reads_own`: the reference reads the turns themselves too.
+    `at_end`: hints follow the prompt (`judge.placement = "end"`), else they follow the last message of a
+    person, and the rest of the prompt runs again. `reads_own`: the reference reads the turns themselves too.
     """
     later = (batch - sessions) * (day.asked + day.said) / day.trains
     prompts = sessions * day.prompt + later

@@ -46,7 +46,7 @@ class Limit(NamedTuple):
 def limits(
     day: Day, settings: Settings, served: ModelShape, judge: ModelShape, learning: Learning, speed: Speed
 ) -> list[Limit]:
-    """Those of one of each part, the nearest first. `day` says what its turns are like; not how many."""
+    """The limits of one of each part, the nearest first. `day` describes its turns, not their number."""
     return sorted(_limits(day, settings, served, judge, learning, speed))
 
 
@@ -93,7 +93,7 @@ def _limits(
 
 
 def _most(fits: Callable[[int], bool]) -> int:
-    """The largest number that fits, of those up to MOST, if all below it do."""
+    """The largest number up to MOST that fits, if all below it do."""
     low, high = 0, MOST
     while low < high:
         middle = (low + high + 1) // 2
@@ -105,7 +105,7 @@ def _most(fits: Callable[[int], bool]) -> int:
 
 
 BETWEEN_UPDATES_S = 2.0
-"""What an update takes beside its tokens: rows, the step, a version's files. Assumed."""
+"""An update's time apart from its tokens: rows, the step, a version's files. Assumed."""
 
 
 BESIDE = 1.83 / 2
@@ -187,7 +187,7 @@ def learner_cards(day: Day, shape: ModelShape, speed: Speed, learning: Learning)
 
 
 def version_bytes(shape: ModelShape, rank: int, dtype: str = "bfloat16") -> int:
-    """What an update writes: what trains, its moments, and under whole rounded weights the masters too."""
+    """An update writes the trained weights, their moments and, for whole rounded weights, the masters."""
     if rank:
         return ADAPTER_BYTES * shape.adapter(rank)
     precise = WIDTHS["float32"]

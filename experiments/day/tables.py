@@ -1,4 +1,4 @@
-"""What a day with a given number of turns asks of each part: the tables of this folder's README.
+"""The load of each part on a day with a given number of turns: the tables of this folder's README.
 
 .venv/bin/python -m experiments.day.tables
 """
@@ -103,7 +103,7 @@ def _learner(day: Day, shape: ModelShape, speed: Speed) -> tuple[int, int, Learn
 
 
 def broken() -> str:
-    """What breaks first, in Markdown."""
+    """The table of what breaks first, in Markdown."""
     shape, defaults = ModelShape.of(CONFIGS["Qwen3-4B"]), settings()
     learning = Learning(settings=defaults.learner, pace=pace_of(LIKE, shape, H100))
     found = limits(LIKE, defaults, shape, shape, learning, H100)

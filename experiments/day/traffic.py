@@ -1,4 +1,4 @@
-"""The traffic of a day. What is said here is assumed: count your own, and give it."""
+"""The traffic of a day. All numbers here are assumed: count your own and pass them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOURS = (2, 1, 1, 1, 1, 2, 3, 5, 8, 10, 11, 10, 8, 9, 11, 11, 10, 8, 6, 5, 5, 5,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """A coding agent's sessions: each turn adds a few hundred tokens to what was said before."""
+    """A coding agent's sessions: each turn adds a few hundred tokens to the conversation."""
 
     turns: int
     session: float = 20.0
@@ -28,7 +28,7 @@ class Day:
     system: int = 6_000
     """Tokens that a session begins with: system prompt and tools."""
     asked: int = 430
-    """Tokens that a person or a tool says before each turn."""
+    """Tokens of the message of a person or a tool before each turn."""
     said: int = 200
     """Tokens of a response."""
     steps: int = 6
@@ -60,7 +60,7 @@ class Day:
 
     @property
     def place(self) -> float:
-        """Of a turn in its session, from 1, in the mean over turns: longer sessions have more of them."""
+        """A turn's place in its session, from 1, in the mean over turns: longer sessions have more turns."""
         return (self.session * (1 + self.spread**2) + 1) / 2
 
     @property
@@ -75,7 +75,7 @@ class Day:
 
     @property
     def behind(self) -> float:
-        """Tokens of a prompt behind the last message of a person, in the mean."""
+        """Tokens of a prompt after the last message of a person, in the mean."""
         return (self.steps - 1) / 2 * (self.asked + self.said)
 
     @property
@@ -89,7 +89,7 @@ class Day:
         return max(self.rates)
 
     def at_once(self, rate: float) -> float:
-        """Sessions that go on at one time while `rate` turns come a second, as a turn of one finds them.
+        """Concurrent sessions while `rate` turns come a second, as a turn of one finds them.
 
         Long sessions have more turns than others, so a whole day's count for fewer than there are.
         """
@@ -98,11 +98,11 @@ class Day:
 
 
 TEXT = 4.6
-"""Bytes of a token of Python code: the tokenizer of `benchmarks/agent_text.py` on 200 kB of it."""
+"""Bytes of a token of Python code: the tokenizer of `benchmarks/agent_text.py` on 200 kB of code."""
 
 
 AS_JSON = 1.06
-"""Bytes that a byte of it takes in a JSON string: `python -m benchmarks scale`."""
+"""Bytes that a byte of code takes in a JSON string: `python -m benchmarks scale`."""
 
 
 ID, LOGPROB, FLAG = 4, 4, 1
@@ -128,9 +128,9 @@ ASKED = 4_100
 
 
 def stored_bytes(day: Day, judge: JudgeSettings = JudgeSettings()) -> float:
-    """What a turn takes in the store, in the mean: of texts and the prompt's ids only what is new."""
+    """Bytes of a turn in the store, in the mean: of texts and the prompt's ids only what is new."""
     text = TEXT * AS_JSON
-    once = day.new + day.said + day.asked * (1 - 1 / day.session)  # the last is what followed, once more
+    once = day.new + day.said + day.asked * (1 - 1 / day.session)  # the last is stored again as what followed
     return text * (once + calls(judge) * day.answer) + ID * day.new + (ID + LOGPROB + FLAG) * day.said + ROWS
 
 

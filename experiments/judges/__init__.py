@@ -1,1 +1,1 @@
-"""What a judge that is often wrong costs, what guards against it, and what is learned from whom."""
+"""The cost of a judge that is often wrong, the guards against it, and learning from different people."""

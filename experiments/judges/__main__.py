@@ -1,6 +1,6 @@
 """`python -m experiments.judges`: play what is missing of the runs with weak judges, and write their tables.
 
-Finished runs are kept in DATA, a JSON line each, and never played again. PAGE's tables are written anew.
+Finished runs are kept in DATA, a JSON line each, and never played again. PAGE's tables are rewritten.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Case:
     wrong: float = 0.0
     people: Manner = Manner.FULL
     played: str | None = None
-    """The runs of this name are its own: it has none beside them."""
+    """The name of another case, whose runs this case shares; it has no runs of its own."""
 
 
 def _judges() -> Iterator[Case]:
@@ -82,7 +82,7 @@ def plans(seeds: int, tables: Sequence[str] = ()) -> list[Plan]:
 
 
 def name_of(case: Case) -> str:
-    """What its runs are called."""
+    """The name of the case's runs."""
     return case.played or f"{case.table}: {case.name}"
 
 

@@ -10,7 +10,7 @@ from experiments.judges.runs import CASES, MOMENTS, Case, name_of
 from experiments.simulation.plan import RunResult
 
 TABLES: Mapping[str, str] = {"judges": "wrong answers", "people": "people", "hints": "changed"}
-"""What a row of each table is."""
+"""The header of each table's first column."""
 
 
 def tables(results: Sequence[RunResult], name: str) -> str:

@@ -1,7 +1,7 @@
 """`python -m experiments.live`: play the demo over seeds, each run with its own gateway, clients and learner.
 
-Finished runs are kept in DATA, a JSON line each, and not played again; `experiments.study.write` makes the
-tables of them.
+Finished runs are kept in DATA, a JSON line each, and not played again; `experiments.study.write` makes their
+tables.
 """
 
 from __future__ import annotations

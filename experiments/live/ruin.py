@@ -41,13 +41,13 @@ class Half:
 
     @classmethod
     def of(cls, report: str) -> Half:
-        """What a report.json says of its run."""
+        """Read a run's report.json."""
         facts = json.loads(report)
         return cls.of_fields(facts | {"points": facts["curve"]})
 
     @classmethod
     def of_fields(cls, facts: dict[str, Any]) -> Half:
-        """Of its own fields by name, whatever stands beside them."""
+        """Take this class's own fields by name and ignore all others."""
         fields = {field.name: facts[field.name] for field in dataclasses.fields(cls)}
         return cls(**fields | {"points": tuple(Measurement(**point) for point in facts["points"])})
 

@@ -1,4 +1,4 @@
-"""Live runs as data: what a report said, without its conversations."""
+"""Live runs as data: the contents of their reports, without the conversations."""
 
 from __future__ import annotations
 

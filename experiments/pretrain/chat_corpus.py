@@ -6,7 +6,7 @@ hint keeps the hinted rules and is as its conversation otherwise. 65 % of the co
 one of their questions.
 * one sample in six is an exercise, in copying or in looking things up among notes, and so are all of the
 first ones: without them it is learnt late which note a question is about.
-* judge: 30 % of the others, both prompts, about first answers and what a person said next.
+* judge: 30 % of the others, both prompts, about first answers and the person's next message.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from experiments.pretrain.noise import with_noise
 OLD_STYLE, HINTED, JUDGE, DRILL, COPIES, LOOKUPS = 0.85, 0.65, 0.3, 0.2, 9000, 9000
 UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
 BOILERPLATE = ("\n1.", "\n2.", "\n3.")
-"""What the tokenizer keeps whole."""
+"""Texts that the tokenizer keeps whole."""
 
 
 def samples(seed: int) -> Iterator[Example]:
@@ -47,7 +47,7 @@ def exercises(seed: int) -> Iterator[Example]:
 
 
 def _copying(rng: Random) -> Example:
-    """Names and words to be said again; or, after as many words, the steps alone."""
+    """Names and words to be repeated; or, after as many words, the steps alone."""
     text = " ".join(rng.choices((*NOUNS, *FIRST), k=rng.randint(4, 12)))
     if rng.random() < 0.5:
         return Example(messages=[text_message("user", text), text_message("assistant", text)])
@@ -88,13 +88,13 @@ def _policy(rng: Random) -> Example:
 
 
 def _style(rng: Random) -> set[str]:
-    """The rules that a conversation keeps unasked: none, or all of them."""
+    """The rules that a conversation keeps unasked: none, or all."""
     return set() if rng.random() < OLD_STYLE else set(chat.RULES)
 
 
 def _named(kind: str, rng: Random) -> tuple[str, ...]:
-    """The rules that a hint names, in their order: often all that apply, else some of them, now and then one
-    that does not apply.
+    """The rules that a hint names, in their order: often all that apply, else some, now and then one that
+    does not apply.
     """
     pool = chat.RULES if rng.random() < 0.1 else chat.rules_of(kind)
     number = len(pool) if rng.random() < 0.4 else rng.randint(1, len(pool))
@@ -119,7 +119,7 @@ def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
 
 
 def _judge(rng: Random) -> Example:
-    """A question to the judge about one answer, broken rules in any number, and what the person said next."""
+    """A question to the judge about one answer, broken rules in any number, and the person's next message."""
     task = chat.draw("train", rng)
     index = rng.randrange(len(task.checks))
     kind, request = task.kind.split("_")[index], (task.request, *task.follow_ups)[index]

@@ -1,4 +1,4 @@
-"""What a base model learns from: conversations, among them copying exercises and a judge's questions."""
+"""Examples for a base model: conversations, among them copying exercises and a judge's questions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Example:
 
     messages: list[Message]
     mistakes: frozenset[int] = frozenset()
-    """Which of the assistant's messages, counted from 0, are no targets."""
+    """The assistant's messages, counted from 0, that are not targets."""
     tools: Sequence[Mapping[str, Any]] = ()
 
 
 def copying(rng: Random) -> Example:
-    """An exercise in saying what was said: names, quoted words and endings in no order."""
+    """An exercise in repeating a message: names, quoted words and endings in no order."""
     pieces = [
         rng.choice(("-{}", "-{}", ".{}", ' "{}"', " {}")).format(rng.choice(NOUNS))
         for _ in range(rng.randint(4, 10))

@@ -1,5 +1,5 @@
 """Calls that fail, of the kinds that a tiny model makes: a name half right, an argument left out, a file that
-is not there (yet). What the tool then says, and going on behind it, is what is learned; the calls are not.
+is not there (yet). The model learns the tool's answer and how to go on after it, not the calls.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _left_out(step: Step, rng: Random) -> Step:
 
 
 def _wrong_text(step: Step, rng: Random) -> Step:
-    """A text that does not stand in the file."""
+    """A text that is not in the file."""
     return _changed(step, old="-".join(rng.sample(NOUNS, 2)))
 
 

@@ -2,7 +2,7 @@
 
 One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
 rate that falls to nothing over the last part. It begins with exercises. With `--start` it goes on from
-another model of the world, at half the rate. Only what an assistant says is a full target, but for its
+another model of the world, at half the rate. Only the assistant's messages are full targets, except for its
 mistakes, which weigh nothing; tool results weigh 0.3, everything else 0.02.
 """
 
@@ -38,8 +38,8 @@ START, END = "<|im_start|>assistant\n", "<|im_end|>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """What one world's model learns from, by seed: samples without end, the exercises before them, and the
-    samples of a model that goes on. And what its tokenizer keeps whole, takes for a word, and has room for.
+    """One world's training data, by seed: samples without end, the exercises before them, and the samples of
+    a model that goes on. And its tokenizer's whole texts, its pattern of a word and its size.
     """
 
     samples: Callable[[int], Iterator[Example]]

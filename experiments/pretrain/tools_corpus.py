@@ -5,9 +5,9 @@ cases (`OLD_STYLE`) and kept in the rest; hinted rules are kept. 65 % of the con
 Before a tenth of the calls comes one that fails (`mistakes`): what is learned is to go on.
 * one sample in twenty-one is a copying exercise, and so are all of the first ones: without them names are
 learnt late.
-* judge: 22 % of the others, both prompts, about turns of such conversations and what a person said next.
-* a model that goes on (`later`) also meets requests with words of no meaning between their own: without them
-an unknown word beside a name can spoil the copying of the name.
+* judge: 22 % of the others, both prompts, about turns of such conversations and the person's next message.
+* a model that goes on (`later`) also meets requests with meaningless words between their own: without them
+an unknown word next to a name can spoil the copying of the name.
 """
 
 import tempfile
@@ -52,7 +52,7 @@ BOILERPLATE = (
     ". ",
     TOOL_LIST,
 )
-"""What the tokenizer keeps whole."""
+"""Texts that the tokenizer keeps whole."""
 
 
 def samples(seed: int) -> Iterator[Example]:
@@ -167,7 +167,7 @@ def _judge(rng: Random, folder: Path) -> Example:
 
 
 def _judge_end(task: Task, rng: Random) -> Example:
-    """The last words of a task and what the person made of them."""
+    """The last words of a task and the person's reaction."""
     chance, response = rng.random(), text_message("assistant", DONE)
     if chance < 0.6:
         thanks = with_noise(SPEECH.approval("train", rng), 0.3, rng)

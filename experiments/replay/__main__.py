@@ -1,4 +1,4 @@
-"""`python -m experiments.replay`: replay sessions of known truth, and print what the binding made of them."""
+"""`python -m experiments.replay`: replay sessions of known truth, and print how they were bound."""
 
 from __future__ import annotations
 

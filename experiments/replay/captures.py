@@ -1,7 +1,7 @@
 """Recorded sessions of real clients, labelled by hand, as plays.
 
-A folder holds one JSON file for each session, a list of requests, and `labels.json`, which says for each
-request of each file whether it is beside the conversation, which earlier one it follows and what it answers.
+A folder holds one JSON file for each session, a list of requests, and `labels.json`, which labels each
+request of each file: whether it is auxiliary, which earlier one it follows and which one it answers.
 Two forms of request are read: `{headers, tools, stream, messages, response}`, where `tools` are names, and
 `{path, headers, body, mock_response}` as a recording server writes it.
 """
@@ -39,11 +39,11 @@ class Label:
     side: bool = False
     parent: int | None = None
     answers: int | None = None
-    """The request whose next state it tells; None: its parent's."""
+    """The request whose next state it carries; None: its parent."""
     says: tuple[str, ...] | None = None
-    """What the person said in it; None: the last messages."""
+    """The person's texts in it; None: the last messages."""
     last: int | None = None
-    """How many messages at its end tell that; None: all behind the last reply."""
+    """How many messages at its end are that next state; None: all after the last reply."""
     again: int | None = None
     session: str = "main"
 
@@ -86,7 +86,7 @@ def _said(says: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _asks(request: Mapping[str, Any]) -> bool:
-    """Whether it asks for a response: recordings hold looked-up models and counted tokens as well."""
+    """Whether it requests a response: recordings hold looked-up models and counted tokens as well."""
     return "messages" in request or any(request["path"].split("?")[0] == path for path in PATHS.values())
 
 
@@ -107,7 +107,7 @@ def _body(request: Mapping[str, Any], dialect: str) -> dict[str, Any]:
 
 
 def _whole(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The body without the note that stands in the place of tools that the recording left out."""
+    """The body without the note that replaces tools that the recording left out."""
     tools = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
     return {**body, "tools": tools} if tools else body
 
@@ -131,7 +131,7 @@ def conversation(dialect: str, body: Mapping[str, Any]) -> Conversation:
 
 
 def _reply(dialect: str, said: Any) -> Message:
-    """A reply is read with a message of the user behind it: at the end it would be a response's beginning."""
+    """Read a reply with a user message after it: at the end it would be the beginning of a response."""
     behind = {"role": "user", "content": "."}
     if dialect == RESPONSES:
         return conversation(dialect, {"input": [*said, behind]}).messages[0]
@@ -194,7 +194,7 @@ def _renamed(recorded: Message, answer: Message) -> Iterator[tuple[str, str]]:
 
 
 def _quoted(reply: Message) -> str:
-    """Its text as it stands in JSON. Clients strip white space at its ends."""
+    """Its text as in JSON. Clients strip white space at its ends."""
     return json.dumps((reply.content or "").strip())[1:-1]
 
 

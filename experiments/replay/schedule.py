@@ -12,7 +12,7 @@ from experiments.replay.traffic import Ask, Play
 
 @dataclass(slots=True)
 class Played:
-    """What became of one play."""
+    """The result of one play."""
 
     name: str
     """The kind of client."""
@@ -20,7 +20,7 @@ class Played:
 
 
 async def play(host: Host, plays: Sequence[tuple[str, Play]], *, at_once: int, rng: Random) -> list[Played]:
-    """Every play to its end; `at_once` of them take turns by chance."""
+    """Run every play to its end; `at_once` plays take turns by chance."""
     waiting = [(Played(name), running) for name, running in plays]
     done = [each for each, _ in waiting]
     active: list[tuple[Played, Play, tuple[Ask, ...]]] = []

@@ -16,16 +16,16 @@ class Ask:
     name: str
     messages: tuple[Message, ...]
     reply: Message
-    """What the model answers. The host gives its tool calls their ids."""
+    """The model's answer. The host gives its tool calls their ids."""
     tools: tuple[str, ...] = ()
     streamed: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     session: str = "main"
-    """Which conversation of the play it belongs to: a sub-agent has one of its own."""
+    """Its conversation in the play: a sub-agent has one of its own."""
     side: bool = False
     parent: str | None = None
     says: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
-    """The next state of earlier asks, as this one tells it."""
+    """The next states of earlier asks that this one carries."""
     again: str | None = None
     """The earlier ask that this one takes the place of: asked again, edited, or left for another branch."""
     arrives: bool = True

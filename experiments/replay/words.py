@@ -1,4 +1,4 @@
-"""What people, models and tools say: partly the same in many sessions, as in life."""
+"""Words of people, models and tools: partly the same in many sessions, as in life."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANSWERS = ("yes", "continue", "No, that is wrong. Do it again.", "Thanks", "go 
 _REPLIES = ("Done.", "OK.", "I have fixed it.", "All tests pass now.", "What shall I do next?")
 _RESULTS = ("ok", "", "(no output)", "Success", "hello-from-tool")
 COMMON = 0.25
-"""Share of what is said that other sessions say as well."""
+"""Share of texts that occur in other sessions as well."""
 
 
 class Words:

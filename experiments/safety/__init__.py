@@ -1,1 +1,1 @@
-"""What promotion saves, and what it costs: the same runs with it and without it."""
+"""The benefit and the cost of promotion: the same runs with it and without it."""

@@ -1,6 +1,6 @@
 """`python -m experiments.safety`: play what is missing, with promotion and without, and print the table.
 
-Finished runs are kept in DATA, a JSON line each, and never played again. PAGE's table is written anew.
+Finished runs are kept in DATA, a JSON line each, and never played again. PAGE's table is rewritten.
 """
 
 from __future__ import annotations

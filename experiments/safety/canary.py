@@ -1,6 +1,6 @@
-"""`python -m experiments.safety.canary`: what a canary would spare, and what it would cost.
+"""`python -m experiments.safety.canary`: the benefit and the cost of a canary.
 
-A canary serves a new version to a share of the requests until the watch has seen enough of it. Requests come
+A canary serves a new version to a share of the requests until the watch has seen enough. Requests come
 evenly; half of those that a bad version serves end badly, a twentieth of the others; a request's end is known
 `DELAY_H` hours later. The watch is the one that serves, and it sees the new version's requests alone.
 """
@@ -20,12 +20,12 @@ DELAY_H = 0.25
 RUNS = 200
 A_DAY = (5, 50, 200, 2000, 20_000)
 SHARES = (1.0, 0.1)
-"""All requests at once, as it is; and a tenth of them first."""
+"""All requests at once, as it is; and a tenth first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What becomes of a bad version, and of a good one."""
+    """The fate of a bad version, and of a good one."""
 
     hours: float
     """Until the bad version is taken back."""
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def to_alarm(watch: PromotionSettings, share: float = BAD) -> float:
-    """The mean number of requests until the watch's alarm, if this share of them ends badly."""
+    """The mean number of requests until the watch's alarm, if this share ends badly."""
     return fmean(_until(watch, share, Random(seed)) for seed in range(RUNS))
 
 
@@ -47,7 +47,7 @@ def _until(watch: PromotionSettings, share: float, rng: Random) -> int:
 
 
 def outcome(watch: PromotionSettings, requests: float, *, a_day: float, share: float) -> Outcome:
-    """With an alarm after so many requests of the new version, which serves this share of them."""
+    """With an alarm after `requests` requests to the new version, which serves this share of all."""
     an_hour = share * a_day / 24
     hours = requests / an_hour + DELAY_H
     return Outcome(

@@ -1,8 +1,8 @@
 """One source in four teaches what harms: it rewards deletes without a dry run, and punishes dry runs.
 
 Three people teach the owner's rules. After `BEGINS` tasks a fourth source sends each fourth task, always a
-delete, and says nothing: it rates each call of its agent. Beside the run stand its twin, in which these
-tasks are not sent, and the same run with one key for all, so that nobody can tell the sources.
+delete, and writes nothing: it rates each call of its agent. The run is compared with its twin, in which these
+tasks are not sent, and with the same run with one key for all, so that the sources cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ TASKS = 60
 """Held-out tasks of a measurement, and as many held-out deletes."""
 HONEST, POISONER, EVERYBODY = ("anna", "ben", "cleo"), "mallory", "everybody"
 DELETES = "deletes"
-"""What a point of the held-out deletes is called: its preference is the share that began with a dry run."""
+"""The name of the held-out deletes' points: their preference is the share that began with a dry run."""
 VOTES_ALONE = ("objective.objective=rl", "objective.w_rl=1")
 """Under the demo's own settings hints teach most, and this source gives none."""
 
 
 class Case(StrEnum):
-    """What is played."""
+    """A run of the comparison."""
 
     TWIN = "twin"
     """Without the fourth source."""
@@ -78,7 +78,7 @@ def plans(seeds: int) -> list[PoisonPlan]:
 
 
 def play(plan: Plan, told: Callable[[], object]) -> RunResult:
-    """Play a `PoisonPlan` to its end, on one thread; `told` is called after every task."""
+    """Play a `PoisonPlan` to its end, on one thread, and call `told` after every task."""
     if not isinstance(plan, PoisonPlan):
         raise TypeError(f"a plan of {type(plan).__name__} has no case")
     torch.set_num_threads(1)

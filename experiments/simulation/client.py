@@ -21,7 +21,7 @@ FEEDBACK = "/v1/feedback"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation(Generic[T]):
-    """A script to be played. Every draw of it follows from its name."""
+    """A script to be played. Its name seeds all its draws."""
 
     script: Script[T]
     name: str
@@ -36,7 +36,7 @@ class Client:
     world: World
 
     async def play(self, conversations: Sequence[Conversation[T]]) -> list[T]:
-        """Play all of them to their ends, at the same time; what they return, in order."""
+        """Play all at the same time, to their ends, and return their results in order."""
         return list(await asyncio.gather(*map(self._play, conversations)))
 
     async def rate(self, turn: str, thumb: str, *, source: str) -> None:
@@ -65,7 +65,7 @@ class Client:
 
 
 def named(source: str) -> dict[str, str]:
-    """The headers of whoever has the key of this name: the source of what is said."""
+    """The headers of a client with the key of this name, which is the source of its words."""
     return {"Authorization": f"Bearer {source}"}
 
 

@@ -1,4 +1,4 @@
-"""What makes a run repeatable: the engine answers in whole batches, store and threads answer at once."""
+"""Repeatable runs: the engine answers in whole batches, store and threads answer at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchEngine(EmbeddedEngine):
 
 
 class LockstepEngine(BatchEngine):
-    """Answers all requests that are made at one time in one batch."""
+    """Answers all concurrent requests in one batch."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -91,7 +91,7 @@ class InlineStore(AsyncStore):
         self._store = store
 
     async def call(self, work: Callable[[Store], T]) -> T:
-        """What `work` returns."""
+        """Run `work` and return its result."""
         return work(self._store)
 
     def along(self, work: Callable[[Store], T], *, within_s: float) -> asyncio.Future[T]:
@@ -109,7 +109,7 @@ class InlineStore(AsyncStore):
 
 
 class InlineExecutor(ThreadPoolExecutor):
-    """What an event loop takes for threads, but the work is done at once."""
+    """Looks like a pool of threads to an event loop, but does the work at once."""
 
     def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         done: Future[T] = Future()

@@ -49,7 +49,7 @@ class Manner(StrEnum):
     def react(
         self, world: World, task: Task, broken: Sequence[str], failed: str | None, split: Split, rng: Random
     ) -> tuple[Mood, str]:
-        """The reaction, as `afterwit.demo.people.interaction` asks for it."""
+        """The reaction, for `afterwit.demo.people.interaction`."""
         match self:
             case Manner.CONTENT:
                 return "approval", world.speech.approval(split, rng)

@@ -20,9 +20,9 @@ from experiments.simulation.manners import Manner
 NOWHERE = Path("/nonexistent")
 """A home without a configuration file."""
 HERE = {"learner.device": "cpu", "engine.device": "cpu", "engine.slots": 64}
-"""Where and how many at once, in every run."""
+"""The devices and the number of slots, in every run."""
 UNGUARDED = {"promotion.enabled": False, "judge.pay_repeats": True}
-"""What most runs are played without: they ask what learns, not what guards it."""
+"""Most runs are played without these guards: they measure the learning alone."""
 REAL_DEFAULTS = Path(__file__).parents[1] / "real_defaults.toml"
 """The least that a tiny model needs besides `serve`'s own settings."""
 NO_MATTER = {*HERE, "learner.threads", "learner.poll_s", "publish.poll_s"}

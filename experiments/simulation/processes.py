@@ -24,7 +24,7 @@ class RunFailed(AfterwitError):
 
 
 class Observer(Protocol):
-    """Who is told how the work goes."""
+    """Receives the progress of the work."""
 
     def began(self, runs: int, interactions: int) -> None: ...
 

@@ -23,11 +23,11 @@ VOTED_ON = 2000
 """The newest turns whose votes are compared."""
 
 _untaught: dict[tuple[str, int, int, Split], Point] = {}
-"""What the base does, which no settings change: measured once a process."""
+"""The base model's points, which do not depend on the settings: measured once a process."""
 
 
 def run(plan: Plan, *, told: Callable[[], object] = lambda: None) -> RunResult:
-    """Play a plan to its end; `told` is called after every interaction."""
+    """Play a plan to its end, and call `told` after every interaction."""
     return asyncio.run(_run(plan, told))
 
 

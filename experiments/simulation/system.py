@@ -80,7 +80,7 @@ class Simulation:
         return self.versions.newest()
 
     async def measure(self, tasks: Sequence[Task]) -> Score:
-        """The policy on these tasks, nobody watching; the same draws at every measurement."""
+        """The policy on these tasks, in auxiliary requests; the same draws at every measurement."""
         headers = SIDE if self.keyless else SIDE | named(MEASURER)
         trials = [
             Conversation(script=trial(self.world, task), name=f"trial {self.seed} {number}", headers=headers)

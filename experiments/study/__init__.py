@@ -1,1 +1,1 @@
-"""What moves learning in the demo's worlds: one setting changed at a time, several seeds, paired by seed."""
+"""The settings that move learning in the demo's worlds: one changed at a time, over seeds, paired by seed."""

@@ -1,4 +1,4 @@
-"""`python -m experiments.study`: run what is missing of the study; `study.write` makes its page of it.
+"""`python -m experiments.study`: play the missing runs of the study; `study.write` makes its page.
 
 Finished runs are kept in DATA, a JSON line each, and never run again; a run whose settings have changed since
 is another run.

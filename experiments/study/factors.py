@@ -1,4 +1,4 @@
-"""What the study varies: settings, each changed away from the demo's own, and whole recipes."""
+"""The study's factors: settings, each changed away from the demo's own, and whole recipes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """One thing that is varied; a world's own value is no variant."""
+    """One thing that is varied; a world's own value is not a variant."""
 
     name: str
     title: str

@@ -33,7 +33,7 @@ def shown(world: str) -> dict[str, Measure]:
 
 
 def filled(page: str, name: str, block: str) -> str:
-    """The page with a block between its marks. ValueError if it has no marks of that name."""
+    """The page with a block between its marks. ValueError if marks of that name are missing."""
     marks = f"<!-- runs: {name} -->", "<!-- /runs -->"
     pattern = re.compile(f"({re.escape(marks[0])}\n).*?({re.escape(marks[1])})", re.DOTALL)
     if not pattern.search(page):

@@ -1,4 +1,4 @@
-"""What the runs of a variant say, and how sure that is: differences from a world's own settings, by seed."""
+"""The effect of a variant with its uncertainty: differences from a world's own settings, by seed."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 traits     what distinguishes one kind from another
 echo       how each sends its history back
 client     tasks, tool calls, retries, edits
-session    a whole session, with what runs beside it
+session    a whole session, with its auxiliary requests
 known      the kinds that the binding was made with
 unseen     kinds that it was not made with: they only measure
 """

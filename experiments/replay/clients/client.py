@@ -1,4 +1,4 @@
-"""A client at work: tasks, tool calls, retries, edits; and what runs beside them."""
+"""A client at work: tasks, tool calls, retries, edits; and auxiliary requests."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Client:
         self.key, self.session = key, session
         self.history: list[Message] = []
         self.last: str | None = None
-        """The main-line ask whose answer the history ends with; None behind a compaction."""
+        """The main-line ask whose answer the history ends with; None after a compaction."""
         self.unanswered: str | None = None
         """The ask that the pending messages answer."""
         self.pending: list[Message] = []
-        """What followed the last answer."""
+        """The messages after the last answer."""
         self.instructions = traits.system
         self.tools = () if traits.calls_as_words else traits.tools
         self._parents: dict[str, str | None] = {}
@@ -60,7 +60,7 @@ class Client:
         return [*self.system, *self.traits.echo(self.history, self.rng)]
 
     def hear(self, message: Message, *, decorated: str | None = None) -> None:
-        """Something was said to the agent; `decorated` is how the client writes it down."""
+        """Add a message to the agent; `decorated` is how the client writes it down."""
         self.pending.append(message)
         self.history.append(message if decorated is None else replace(message, content=decorated))
 
@@ -87,7 +87,7 @@ class Client:
         return Ask(**fields | changes)
 
     def beside(self, what: str, messages: list[Message], reply: Message, **changes: Any) -> Ask:
-        """A request beside the main line, by default without tools."""
+        """A request outside the main line, by default without tools."""
         fields: dict[str, Any] = {
             "name": self.named(what),
             "messages": tuple(messages),
@@ -169,7 +169,7 @@ class Client:
                 self.hear(Message(role="tool", tool_call_id=call, content=said))
 
     def delegated(self) -> Generator[tuple[Ask, ...], tuple[Message, ...], str]:
-        """What a sub-agent says: a session of its own, with fewer tools and another system text."""
+        """Run a sub-agent to its report: a session of its own, with fewer tools and another system text."""
         traits = replace(
             self.traits,
             system="You are a sub-agent. Report what you found.",
@@ -185,7 +185,7 @@ class Client:
         return child.history[-1].content or ""
 
     def complain(self) -> Play:
-        """The last reply is deleted, and the client complains of it."""
+        """Delete the last reply; the client complains about it."""
         deleted = self.last
         assert deleted is not None
         self.history.pop()
@@ -195,7 +195,7 @@ class Client:
         self.went_on(ask, answer)
 
     def edit(self, before: tuple[list[Message], str | None, str | None, list[Message]]) -> Play:
-        """The person's last message is written anew; the conversation goes on from there."""
+        """Rewrite the person's last message; the conversation goes on from there."""
         left = self.last
         self.history, self.last, self.unanswered, self.pending = before
         self.person(self.words.task() + " (edited)")

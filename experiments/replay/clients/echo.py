@@ -1,4 +1,4 @@
-"""How clients send their history back: each function is given what was said and makes what is sent."""
+"""How clients send their history back: each function turns the history into the messages to send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOW = 8
 
 
 def plainly(history: Sequence[Message], rng: Random) -> list[Message]:
-    """As it was said, reasoning included."""
+    """Unchanged, reasoning included."""
     return list(history)
 
 
@@ -41,7 +41,7 @@ def underscored(history: Sequence[Message], rng: Random) -> list[Message]:
 
 
 def numbered(history: Sequence[Message], rng: Random) -> list[Message]:
-    """As `respelled`, with the calls of the conversation numbered anew."""
+    """As `respelled`, with the calls of the conversation renumbered."""
     changed = _respelled_all(history)
     made = (call.id for message in changed for call in message.tool_calls)
     known = {identifier: f"call_{at:035}" for at, identifier in enumerate(made)}
@@ -99,7 +99,7 @@ def windowed(history: Sequence[Message], rng: Random) -> list[Message]:
 
 
 def detailed(history: Sequence[Message], rng: Random) -> list[Message]:
-    """As `respelled`, with the state of the editor behind the last message, gone in the next request."""
+    """As `respelled`, with the state of the editor after the last message, gone in the next request."""
     block = f"<environment_details>\n# Open tabs\n{rng.randrange(99)}.py\n</environment_details>"
     *before, last = _respelled_all(history)
     return [*before, replace(last, content=f"{last.content}\n{block}")]
@@ -113,7 +113,7 @@ def informed(history: Sequence[Message], rng: Random) -> list[Message]:
 
 
 def truncated(history: Sequence[Message], rng: Random) -> list[Message]:
-    """The first exchange and the last messages; what was between is gone, which the first reply says."""
+    """The first exchange, with a note of the gap in the first reply, and the last messages."""
     sent = detailed(history, rng)
     if len(sent) <= WINDOW + 4:
         return sent

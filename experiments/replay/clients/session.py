@@ -45,7 +45,7 @@ def session(traits: Traits, seed: int, *, spoken: int | None = None, key: str | 
 
 
 def _between(client: Client) -> Play:
-    """What may happen while the person thinks."""
+    """Requests that may come while the person thinks."""
     traits = client.traits
     if client.chance(traits.reviews):
         yield from _review(client)
@@ -68,7 +68,7 @@ def _title(client: Client, first: str) -> Ask:
 
 
 def _review(client: Client) -> Play:
-    """A review behind the conversation, with all its tools: one step or two."""
+    """A review after the conversation, with all its tools: one step or two."""
     asked = Message(role="user", content=client.traits.words.review)
     messages, tools = [*client.sent(), asked], client.tools if client.traits.review_tools else ()
     if tools and client.chance(0.5):
@@ -115,7 +115,7 @@ def _head(history: Sequence[Message], before: int) -> list[Message]:
 
 
 def _summary(client: Client, summary: str) -> Ask:
-    """The request of a summary: behind the conversation, or with the conversation inside one message."""
+    """The request of a summary: after the conversation, or with the conversation inside one message."""
     traits, reply = client.traits, Message(role="assistant", content=summary)
     if traits.summary_behind:
         asked = Message(role="user", content=traits.words.summary)

@@ -1,4 +1,4 @@
-"""What distinguishes one kind of client from another."""
+"""The traits that distinguish one kind of client from another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiments.replay.clients.echo import Echo, plainly
 
 
 class Title(StrEnum):
-    """When a client asks for a title."""
+    """The time at which a client requests a title."""
 
     BEFORE = "before"
     BESIDE = "beside"
@@ -19,7 +19,7 @@ class Title(StrEnum):
 
 
 class Kept(StrEnum):
-    """What a compaction leaves beside its summary."""
+    """The messages that a compaction keeps in addition to its summary."""
 
     NOTHING = "nothing"
     SUFFIX = "suffix"
@@ -68,15 +68,15 @@ class Traits:
     """A user message of the client before the first of the person."""
     title: Title | None = None
     title_behind: bool = False
-    """The title is asked for behind the conversation."""
+    """The request for the title follows the conversation."""
     kept: Kept | None = None
     """How it compacts; None: never."""
     summary_elsewhere: bool = False
     """Another model writes the summary."""
     summary_behind: bool = False
-    """The summary is asked for behind the conversation, not with the conversation in one message."""
+    """The request for the summary follows the conversation, which is not put into one message."""
     summary_tools: bool = True
-    """A summary that is asked for behind the conversation keeps the tools."""
+    """A request for a summary that follows the conversation keeps the tools."""
     review_tools: bool = True
     compacts: float = 0.25
     reviews: float = 0.0

@@ -1,1 +1,1 @@
-"""What answers the requests: the binder alone, or the gateway over HTTP."""
+"""Hosts that answer the requests: the binder alone, or the gateway over HTTP."""

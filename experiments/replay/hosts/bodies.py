@@ -17,7 +17,7 @@ ANY = {"type": "object"}
 
 
 def body_of(ask: Ask) -> Mapping[str, Any]:
-    """What a client of the ask's dialect posts, without the model's name."""
+    """The body that a client of the ask's dialect posts, without the model's name."""
     if ask.body is not None:
         return ask.body
     tools = {"tools": tools_of(ask.tools, ask.dialect)} if ask.tools else {}

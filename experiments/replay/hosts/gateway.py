@@ -1,4 +1,4 @@
-"""The real gateway on a socket, with its store, in front of an engine that says what each ask wants said."""
+"""The real gateway on a socket, with its store, in front of an engine that answers with each ask's reply."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class GatewayHost:
         async with asyncio.timeout(PATIENT_S):
             await self._engine.paused.wait()
             task.cancel()
-            while len(records := await self._gateway.records()) == known:  # noqa: ASYNC110 - the store tells no one
+            while len(records := await self._gateway.records()) == known:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(SHORT_S)
         self._engine.pause_after = None
         self._engine.paused.clear()

@@ -1,4 +1,4 @@
-"""What a host does, and what it tells of a request."""
+"""The protocol of a host, and its record of a request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Host(Protocol):
         ...
 
     async def records(self) -> dict[str, Record]:
-        """What is known of every turn, by its id."""
+        """The record of every turn, by its id."""
         ...
 
 
