@@ -44,7 +44,7 @@ class Pupil:
 
     @classmethod
     async def begin(cls, home: Path, model: Path, engine: Engine, *, dtype: str, rank: int = RANK) -> Pupil:
-        """With its self-tests passed, as `serve` wants them."""
+        """With its self-tests passed, as `serve` requires."""
         settings = LearnerSettings(
             dtype=dtype, device="cpu", threads=1, lora_rank=rank, measure_effects=False
         )
@@ -57,10 +57,10 @@ class Pupil:
         return cls(engine=engine, trainer=trainer, renderer=renderer)
 
     def publisher(self, engine: Engine | None = None) -> Publisher:
-        """What gives the engine, or another one, the newest version."""
+        """A publisher of the newest version to the engine, or to another one."""
 
         async def published(number: int) -> None:
-            """There is no store."""
+            """Do nothing: the test runs without a store."""
 
         return Publisher(
             engine=engine or self.engine,
@@ -111,7 +111,7 @@ class Pupil:
         return str(caught.value)
 
     async def shares(self, number: int, folders: Mapping[str, Path]) -> dict[str, dict[str, Share]]:
-        """Where the weights in each folder stand between the base's, or those before, and a version's."""
+        """The place of each folder's weights between the base's, or the version's before, and a version's."""
         found = {}
         right = self.probe(number)
         for name, folder in folders.items():
@@ -125,7 +125,7 @@ class Pupil:
         return found
 
     def rescored(self, prompt: tuple[int, ...], said: Said) -> float:
-        """Nats between what the engine says that it sampled with and the learner's own weights."""
+        """Nats between the log-probs that the engine returned and those of the learner's own weights."""
         import torch
 
         model = widened(self.trainer.policy().model)

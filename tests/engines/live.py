@@ -29,7 +29,7 @@ class Lived:
 
 
 def lived(home: Path, engine: Mapping[str, Any], *, people: int = 12, measured_on: int = 30) -> Lived:
-    """What this many people taught the model on an engine, with its base weights as the judge."""
+    """Let `people` people teach the model on an engine, with its base weights as the judge."""
     settings = choose(WORLD, home, direct={f"engine.{name}": value for name, value in engine.items()})
     with live(settings.settings, home, rules=None) as system:
         run = Run(

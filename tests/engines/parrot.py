@@ -40,7 +40,7 @@ FACTS = Facts(
 
 
 class Parrot(nn.Module):
-    """Says `word`; keeps no keys. `gate`, if given, must be open for it to step."""
+    """Always predicts `word`; keeps no keys. `gate`, if given, must be open for it to step."""
 
     def __init__(self, word: int, gate: threading.Event | None = None) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Parrot(nn.Module):
 def parrot_engine(
     module: nn.Module | None = None, *, slots: int = 16, budget: PrefillBudget = BUDGET
 ) -> EmbeddedEngine:
-    """An engine of parrots: the version staged from folder `.../n` says n. No token ends a turn."""
+    """An engine of parrots: the version staged from folder `.../n` samples n. No token ends a turn."""
     return EmbeddedEngine(
         module or Parrot(0),
         FACTS,

@@ -44,7 +44,7 @@ def ask(
     adapter: str = SHARED,
     **sampling: Any,
 ) -> Generate:
-    """A request; `sampling` as in `Sampling`, 24 tokens unless told."""
+    """A request; `sampling` as in `Sampling`, 24 tokens by default."""
     fields = {"max_tokens": 24} | sampling
     more = {} if weights is None else {"weights": weights}
     return Generate(
@@ -71,7 +71,7 @@ async def say(engine: Engine, request: Generate) -> Said:
 async def swapped_under_load(
     engine: Engine, requests: Sequence[Generate], folders: Sequence[Path]
 ) -> list[list[Step]]:
-    """The steps of every response. The requests are repeated until each folder's version has said a token."""
+    """The steps of every response. Requests are repeated until each folder's version has sampled a token."""
     responses: list[list[Step]] = []
     said: set[int] = set()
     progress = asyncio.Condition()

@@ -17,7 +17,7 @@ ROWS = [
     ((9,), tuple(range(100, 130))),
     (tuple(range(3, 203)), tuple(range(50, 60))),
 ]
-"""Prompts and responses, short and long beside each other."""
+"""Prompts and responses, short ones next to long ones."""
 
 
 def teacher_at(url: str, folder: Path, *, k: int = K, given: int = 0) -> ServedTeacher:

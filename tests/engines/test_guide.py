@@ -1,4 +1,4 @@
-"""Where the embedded engine keeps to a schema, and where it does not."""
+"""The parts of a response in which the embedded engine keeps to a schema, and the others."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ async def test_what_it_learned_is_served_and_nothing_else_passes_for_it(
 
 @pytest.mark.slow
 async def test_whole_weights_that_were_not_taken_are_found_out(published_model: Path, tmp_path: Path) -> None:
-    """One update moves a log-prob by a thousandth: it is told by the noise, which other weights make anew."""
+    """One update moves a log-prob by a thousandth: the noise shows it, which differs for other weights."""
     engine = served(published_model, "bfloat16")
     pupil = await Pupil.begin(tmp_path, published_model, engine, dtype="bfloat16", rank=0)
     await pupil.learn(2)

@@ -1,6 +1,6 @@
 """A model with linear attention, which the embedded engine refuses, on a real vLLM server.
 
-SGLang 0.5.23 has no adapters for it.
+SGLang 0.5.23 does not support adapters for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ERROR = 0.3
 
 @pytest.fixture(scope="module")
 def qwen3_5(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Qwen3.5 of two layers, one of them linear with heads of the smallest size that vLLM has there."""
+    """A Qwen3.5 of two layers, one linear with heads of the smallest size that vLLM has there."""
     config = Qwen3_5TextConfig(
         vocab_size=457,
         hidden_size=64,

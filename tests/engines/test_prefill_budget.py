@@ -114,7 +114,7 @@ def test_two_long_prompts_are_read_in_turn() -> None:
 
 
 def test_many_long_prompts_together_cost_a_response_no_more_than_one() -> None:
-    """The defect: each of them read a piece as often as one alone."""
+    """The defect: each read a piece as often as one alone."""
     module = Parrot(0)
     runner = runner_of(module, budget=PrefillBudget(chunk=256, per_step=32))
     runner.add(sequence_of([1], max_tokens=500))

@@ -117,7 +117,7 @@ class House:
 
     @torch.inference_mode()
     def check(self, said: Said) -> None:
-        """Its log-probs are those of one plain forward of the weights that read and said all of it."""
+        """Its log-probs are those of one plain forward of the weights that read and sampled everything."""
         (version,) = {step.versions[0] for step in said.given}
         assert {step.cache_version for step in said.given} == {version}
         ids = torch.tensor([[*said.prompt, *said.ids]])

@@ -31,9 +31,9 @@ OTHERS: dict[str, Any] = {
     "repetition_penalty": 1.5,
     "logit_bias": ((1, 2.0),),
 }
-"""Another value of each setting that a server is told."""
+"""Another value of each setting that a server gets."""
 ENDS = {"stop", "stop_ids", "ignore_eos"}
-"""The gateway finds stop strings in the text; a server is told the other two as the ask's `end_ids`."""
+"""The gateway finds stop strings in the text; a server gets the other two as the ask's `end_ids`."""
 OURS = {"limit_asked"}
 """Who set the limit: no engine samples by it."""
 SERVERS: dict[str, Params] = {

@@ -1,4 +1,4 @@
-"""What is refused before anything starts, and what the refusal says."""
+"""Models and settings that are refused before anything starts, with the refusals' messages."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ WINDOW = 16
 
 @pytest.fixture(scope="module")
 def gemma(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Gemma 3 of two layers, one of them with a window, and the tokenizer of `qwen`."""
+    """A Gemma 3 of two layers, one with a window, and the tokenizer of `qwen`."""
     folder = tmp_path_factory.mktemp("gemma")
     config = Gemma3TextConfig(
         vocab_size=457,

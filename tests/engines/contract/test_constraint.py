@@ -1,4 +1,4 @@
-"""What every engine keeps to a schema, and which alternatives of a token it tells."""
+"""Schemas and the alternatives of a token in every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine samples, refuses and cancels."""
+"""Sampling, refusals and cancellation in every engine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_clients_that_leave_do_not_disturb_the_others(engine: Engine) -> N
     async def leave_after(tokens: int) -> None:
         async with aclosing(engine.generate(ask(PROMPT, max_tokens=300, ignore_eos=True))) as steps:
             seen = 0
-            while seen < tokens:  # a busy server says several tokens in a step
+            while seen < tokens:  # a busy server sends several tokens in a step
                 seen += len((await anext(steps)).ids)
 
     stays = say(engine, ask(PROMPT, max_tokens=12, ignore_eos=True))

@@ -1,4 +1,4 @@
-"""Adapters of somebody's own, in every engine that has them."""
+"""Personal adapters, in every engine that has them."""
 
 from __future__ import annotations
 

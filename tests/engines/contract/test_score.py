@@ -1,4 +1,4 @@
-"""What every engine says of a response that is given: the teacher's rows."""
+"""Scores of a given response in every engine: the teacher's rows."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.engines.talk import ask, rescored, say
 PROMPT = range(3, 40)
 IDS = tuple(range(10, 40))
 SWAPS = 6
-"""More than the adapters that a test server has room for at one time."""
+"""More than a test server has room for adapters."""
 
 
 async def test_staged_weights_serve_nobody_until_they_are_promoted(engine: Engine, models: Models) -> None:

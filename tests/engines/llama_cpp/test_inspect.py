@@ -1,4 +1,4 @@
-"""What a llama-server must be, and how it scores: against a small server that answers as 11434 does."""
+"""Requirements of a llama-server, and its scores: against a small server that answers as 11434 does."""
 
 from __future__ import annotations
 

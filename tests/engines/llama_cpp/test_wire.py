@@ -1,4 +1,4 @@
-"""llama.cpp's wire: what is asked, and what recorded answers mean."""
+"""llama.cpp's wire: the requests, and the meaning of recorded answers."""
 
 from __future__ import annotations
 

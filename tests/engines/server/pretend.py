@@ -34,8 +34,8 @@ CAPABILITIES = Capabilities(
     scored_ids=20,
 )
 STEP_S = 0.001
-"""What a token costs. Without it the event loop never rests, and a thread waits 5 ms for each of its calls of
-the system: the comparison of an adapter's files then takes seconds."""
+"""Seconds for a token. Without them the event loop never rests, and a thread waits 5 ms for each system call:
+the comparison of an adapter's files then takes seconds."""
 
 
 class PretendServer(Server):
@@ -180,5 +180,5 @@ async def replica_over(
 
 async def until(true: Callable[[], object]) -> None:
     """Let the engine work until something is true."""
-    while not true():  # noqa: ASYNC110 - what is waited for has no event of its own
+    while not true():  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.001)

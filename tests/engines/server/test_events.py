@@ -14,7 +14,7 @@ STREAM = (
 
 
 async def reads_of(pieces: list[bytes]) -> list[list[object]]:
-    """What the client reads of an answer that is sent in these pieces."""
+    """The client's reads of an answer that is sent in these pieces."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

@@ -169,8 +169,8 @@ async def test_no_response_is_lost_or_torn_in_many_deaths_of_each_server(
 ) -> None:
     """They die in the middle of responses, in turn, while versions come. Each id is the length before it.
 
-    Between two deaths a server is asked as often as there are sessions: a response that is broken off by one
-    death after the other is given up, which another test shows.
+    Between two deaths a server gets as many requests as there are sessions: a response that is broken off by
+    one death after the other is given up, which another test shows.
     """
     folders, done = versions if swap == "adapters" else wholes, asyncio.Event()
     heard: dict[int, list[int]] = {}

@@ -61,7 +61,7 @@ def piece(*ids: int, ended: str | None = None, **more: Any) -> StreamChunk:
 def responded(
     constraint: Constraint, *answers: Sequence[StreamChunk], **sampling: Any
 ) -> tuple[Any, list[SampleRequest]]:
-    """(ids, forced, end) of a response to which a server says these pieces, one list an ask; and the asks."""
+    """(ids, forced, end) of a response from a server's chunks, one list an ask; and the asks."""
     request = ask([50], constraint=constraint, **({"max_tokens": 40} | sampling))
     response, ids, forced, end, asks = ServedResponse(request, FACTS, text_of), [], [], None, []
     for answer in answers:

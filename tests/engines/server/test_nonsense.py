@@ -1,4 +1,4 @@
-"""A server that answers nonsense: the request fails as the engine's fault, and nothing of it is recorded."""
+"""A server that answers nonsense: the request fails as the engine's fault, and is not recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engines.talk import ask, say
 
 
 class Nonsense(PretendServer):
-    """Says one thing after a first token that is in order. An exception is raised instead."""
+    """Sends `said` after a first token that is in order, or raises it if it is an exception."""
 
     def __init__(self, said: Any) -> None:
         super().__init__()

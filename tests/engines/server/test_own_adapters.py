@@ -1,4 +1,4 @@
-"""Personal adapters over several servers: on each of them, and never another person's."""
+"""Personal adapters over several servers: on each server, and never another person's."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_in_many_deaths_of_each_server_nobody_hears_another_persons_versio
 ) -> None:
     """They die in turn in the middle of responses, while versions of one person after the other come.
 
-    Between two deaths a server is asked as often as there are sessions, so that no response is given up.
+    Between two deaths a server gets as many requests as there are sessions, so that no response is given up.
     """
     people, done = (ANN, BOB, "shared"), asyncio.Event()
     owner, said_to = dict[int, str](), {person: list[int]() for person in people}

@@ -1,4 +1,4 @@
-"""Adapters beside each other, whole weights in place of each other: who samples what, and what is left."""
+"""Adapters next to each other, whole weights in place of each other: who samples what, and what is left."""
 
 from __future__ import annotations
 

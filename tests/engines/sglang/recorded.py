@@ -26,7 +26,7 @@ INFO = {
     "max_req_input_len": 2042,
     "schedule_low_priority_values_first": False,
 }
-"""What is read of /server_info."""
+"""The fields of /server_info that are read."""
 LOST = "Got LoRA adapter that has never been loaded: {}\nAll loaded adapters: dict_keys([])."
 
 
@@ -56,7 +56,7 @@ class Recorded:
         """The streamed response does not end after its events."""
         self.adapters: set[str] = set()
         self.refuses: str | None = None
-        """What it says of new weights."""
+        """Its error for new weights."""
         self.unfit: set[str] = set()
         """Paths that it answers with 503."""
         self.scored: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""Real SGLang servers for tests: all that the engine asks for, or less."""
+"""Real SGLang servers for tests: with all that the engine needs, or less."""
 
 from __future__ import annotations
 

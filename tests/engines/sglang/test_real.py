@@ -39,7 +39,7 @@ async def engine(servers: Servers, qwen: Path, swap: Swap) -> AsyncIterator[Engi
 
 @pytest.fixture
 def newer(swap: Swap, adapters: list[Path], qwen: Path, newer_qwen: Path) -> list[Path]:
-    """Two versions, the second of them other weights again."""
+    """Two versions, the second with other weights again."""
     return adapters if swap == "adapters" else [newer_qwen, qwen]
 
 

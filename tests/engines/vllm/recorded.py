@@ -53,14 +53,14 @@ class Recorded:
         """The streamed response does not end after its events."""
         self.adapters: set[str] = set()
         self.refuses = False
-        """It takes no weights of any kind."""
+        """It refuses weights of any kind."""
         self.label = "default"
         self.lora_config: dict[str, Any] | None = None
         self.caches = False
         self.rows: str | None = None
-        """What it answers to rows of given ids; None: it has no second model runner."""
+        """Its answer to rows of given ids; None: without the second model runner."""
         self.widest = 1000
-        """Most ids of a prompt's place that it tells."""
+        """Most ids that it returns for a position of a prompt."""
         self.asked: list[tuple[str, Any]] = []
 
     def bodies(self, path: str) -> list[Any]:

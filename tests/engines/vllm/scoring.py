@@ -23,7 +23,7 @@ class Scoring(Recorded):
         self._teacher, self._scores_given = FromLogits(model, WIDEST), scores_given
         self.widest = WIDEST
         self.scored = 0
-        """Prompts whose places it has told."""
+        """Prompts that it has scored."""
 
     def _rows(self, body: dict[str, Any]) -> str | None:
         if not self._scores_given:

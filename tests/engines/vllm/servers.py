@@ -1,4 +1,4 @@
-"""Real vLLM servers for tests: all that the engine asks for, or less."""
+"""Real vLLM servers for tests: with all that the engine needs, or less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway in front of a recorded vLLM server answers once, and says what it had to import.
+"""A gateway in front of a recorded vLLM server answers once, and prints what it had to import.
 
 `python -m tests.engines.vllm.serving MODEL HOME`, from the root of the repository.
 """

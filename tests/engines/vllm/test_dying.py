@@ -66,7 +66,7 @@ async def test_a_response_goes_on_where_it_was_when_the_engine_is_back(words: st
 async def test_whatever_is_asked_of_a_dying_server_waits_or_is_said_to_be_away(
     words: str, qwen: Path, adapters: list[Path]
 ) -> None:
-    """A new version is not said to be unfit: it can be staged once the server is back."""
+    """A new version is not reported as unfit: it can be staged once the server is back."""
     recorded = Dying(qwen, words=words, looks=6)
     async with listening(recorded) as url:
         engine = await open_engine(qwen, VllmSettings(url=url, watch_s=0.05))

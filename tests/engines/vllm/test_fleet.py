@@ -19,7 +19,7 @@ from tests.servers.server import START_S, Server
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 IDS = tuple(range(10, 70))
 SESSIONS = range(30, 34)
-"""Where the prompt of each session begins: none is another one's beginning."""
+"""The first id of each session's prompt: no prompt begins like another."""
 
 
 @pytest.fixture

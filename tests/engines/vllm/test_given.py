@@ -22,7 +22,7 @@ AT = [(1, 2), (3, 4), (1, 0)]
 
 
 class Model:
-    """Says the likeliest id; `raw`: log-probs are told as they are before a bias."""
+    """Samples the likeliest id; `raw`: returns log-probs as they are before a bias."""
 
     def __init__(self, *, raw: bool) -> None:
         self._raw = raw

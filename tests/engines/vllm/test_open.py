@@ -1,4 +1,4 @@
-"""What a server is found to be, and what it is refused for: by the flag that would help."""
+"""The inspection of a server, and its refusal, which names the flag that would help."""
 
 from __future__ import annotations
 

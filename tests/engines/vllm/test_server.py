@@ -40,7 +40,7 @@ def of_folder(folder: Path, ids: Sequence[int]) -> list[float]:
 
 
 async def until_served_again(engine: Engine) -> None:
-    while engine.fault is not None:  # noqa: ASYNC110 - the server's own return has no event
+    while engine.fault is not None:  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.2)
 
 
@@ -172,7 +172,7 @@ async def test_an_engine_core_that_dies_fails_no_request_of_those_under_way_and_
             begun = [await anext(response)]
             os.kill(core, signal.SIGKILL)
             load += [asyncio.create_task(say(engine, each)) for each in LOAD]
-            while engine.fault is None:  # noqa: ASYNC110 - it is asked, or looks once a second
+            while engine.fault is None:  # noqa: ASYNC110 - a request finds it, or a look once a second
                 await asyncio.sleep(0.1)
             await asyncio.to_thread(server.kill)  # it may never end by itself
             await asyncio.to_thread(server.start)

@@ -1,4 +1,4 @@
-"""vLLM's wire: what is asked, and what recorded answers mean."""
+"""vLLM's wire: the requests, and the meaning of recorded answers."""
 
 from __future__ import annotations
 
