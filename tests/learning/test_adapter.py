@@ -1,4 +1,4 @@
-"""LoRA: an adapter on the base, against PEFT's own and against a plain update of it."""
+"""LoRA: an adapter on the base, against PEFT's own and against a plain update."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def at_home(base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def learned(at_home: Path, base: Path, tmp_path: Path) -> Versions:
-    """A copy of them, to change."""
+    """A copy of these versions, to change."""
     return Versions(root=shutil.copytree(at_home, tmp_path / "learned"), base=base)
 
 
@@ -357,7 +357,7 @@ def test_weights_of_another_kind_than_the_settings_are_notat_home_from(
     learned: Versions,
     tmp_path: Path,
 ) -> None:
-    """It says what to set; the other way is to start over, which is what it says too."""
+    """The error names the setting to change; it also names the other way, to start over."""
     versions = learned if there else whole(tmp_path / "whole", base, renderer)
     newest = versions.newest()
     settings = replace(LearnerSettings(device="cpu", lora_rank=there), **asked)

@@ -243,7 +243,7 @@ def test_of_the_hints_that_fit_the_longest_teaches(renderer: Renderer) -> None:
 
 
 def test_an_update_learns_from_the_whole_groups_rewards(renderer: Renderer) -> None:
-    """Two good turns and an unclear one: the advantage is over all three, with one of them in the batch."""
+    """Two good turns and an unclear one: the advantage is over all three, with one in the batch."""
     objective = ObjectiveSettings(objective="rl", baseline="group", beta=0.0)
     sample = replace(a_sample(renderer, 1, version=20, reward=1, hints=()), group_rewards=(1, 1, 0))
     made = item(sample, renderer, objective)

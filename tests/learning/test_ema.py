@@ -28,7 +28,7 @@ from tests.products import diagonal
 OBJECTIVE = ObjectiveSettings(beta=0.0)
 KINDS = pytest.mark.parametrize("rank", [0, 16], ids=["whole", "lora"])
 WHOLE = pytest.mark.parametrize("rank", [0, pytest.param(16, marks=pytest.mark.slow)], ids=["whole", "lora"])
-"""What holds of an adapter because it holds of the mean."""
+"""For properties that an adapter has because the mean has them."""
 
 
 def following(rank: int, decay: float, **more: Any) -> LearnerSettings:

@@ -1,4 +1,4 @@
-"""What a turn taught, computed again by the update's own code."""
+"""The effect of a turn, computed again by the update's own code."""
 
 from __future__ import annotations
 

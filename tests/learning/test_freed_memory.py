@@ -78,7 +78,7 @@ async def test_weights_that_are_replaced_or_discarded_leave_their_memory_to_othe
 ) -> None:
     """Memory is returned after each version, when all weights but those in use are gone.
 
-    What is resident is no measure here: glibc keeps up to 20 of 30 MiB at the top of a thread's arena.
+    Resident memory would not show it: glibc keeps up to 20 of 30 MiB at the top of a thread's arena.
     """
     base = tiny_qwen3(tmp_path / "base")
     versions = [noise(tmp_path / str(seed), base, seed=seed) for seed in range(2)]

@@ -104,8 +104,8 @@ def test_an_update_is_the_same_packed_or_not(
 def test_packing_happens_in_an_update_that_gains_by_it(
     how: LearnerSettings, hinted: bool, base: Path, renderer: Renderer
 ) -> None:
-    """Teachers and reference, all of them the base, are one sequence without what they share. A reference
-    that reads the first hint reads what a teacher reads."""
+    """Teachers and reference, which are all the base, are one sequence without what they share. A reference
+    that reads the first hint reads the same as a teacher."""
     how = replace(how, reference_reads_hints=hinted)
     model, read = frozen(base), list[int]()
     assert unsupported_reason(model) is None

@@ -67,7 +67,7 @@ def test_alone_one_rank_cuts_all_turns_as_they_are(lengths: list[int], limit: in
 
 
 def test_what_begins_alike_stays_together() -> None:
-    """Two sessions of four turns each, which only grow: a rank runs one of them, packed."""
+    """Two sessions of four turns each, which only grow: a rank runs one session, packed."""
     items = [
         an_item(Row(prompt=(session,) * (20 * turn), response=(9,)))
         for session in (1, 2)

@@ -1,4 +1,4 @@
-"""Where an update's seconds went."""
+"""The seconds of each phase of an update."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 def trainer_in(
     folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32", **more: Any
 ) -> Trainer:
-    """With full weights, unless told. Without packing: a model is tried for it each time it is loaded."""
+    """With full weights by default. Without packing: a model is tried for it each time it is loaded."""
     plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "max_tokens": 512}
     plain |= {"packing": "off", "measure_effects": False}
     settings = LearnerSettings(**{"dtype": dtype, "lora_rank": 0} | plain | more)

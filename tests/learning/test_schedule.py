@@ -124,7 +124,7 @@ def test_turns_of_a_session_wait_for_each_other() -> None:
 def test_they_wait_no_longer_than_its_end_its_patience_and_its_staleness(
     more: dict[str, float], version: int
 ) -> None:
-    """Four turns are at most two updates: beside a group of three there is no room for one of two."""
+    """Four turns are at most two updates: a group of three leaves too little room for one of two."""
     settings = holding(3, batch=4, max_staleness=16)
     waiting = sessions("aabb")
     assert chosen(settings, waiting) == ()

@@ -79,12 +79,12 @@ def test_recomputing_activations_changes_neither_logits_nor_gradients(base: Path
 
 def test_passes_of_more_tokens_alone_recompute_and_only_for_a_gradient(base: Path) -> None:
     model, runs = load_model(base, dtype=torch.float32, device=CPU), list[bool]()
-    with warnings.catch_warnings(action="error"):  # they would stand in everybody's terminal
+    with warnings.catch_warnings(action="error"):  # they would show in every user's terminal
         for _ in range(2):  # as for two adapters over one base
             recompute_activations(model, above=10)
     model.get_decoder().layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(True))
     for tokens, graph, expected in ((10, True, 1), (11, True, 2), (11, False, 1)):
-        row = Row(prompt=(1,) * 5, response=(2,) * (tokens - 4))  # the last id is no input
+        row = Row(prompt=(1,) * 5, response=(2,) * (tokens - 4))  # the last id is not an input
         runs.clear()
         with torch.set_grad_enabled(graph):
             (logits_TV,) = response_logits(model, [row])
@@ -101,7 +101,7 @@ def test_training_mode_has_no_dropout_of_any_name(tmp_path: Path) -> None:
 
 
 def test_a_long_pass_draws_none_of_the_noise_of_training(tmp_path: Path) -> None:
-    """What recomputes has the values of what does not, also of experts that train with noise."""
+    """A pass that recomputes has the values of one that does not, also of experts that train with noise."""
     noisy = MixtralConfig(
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=2, num_local_experts=2, router_jitter_noise=0.5,

@@ -105,7 +105,7 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
 def test_a_turn_that_was_sampled_cooler_learns_at_its_own_temperature_all_the_same(
     objective: ObjectiveSettings, basis: Basis, student: Path, base: Path, renderer: Renderer
 ) -> None:
-    """All ids are told here, so that nothing is estimated."""
+    """The server returns all ids here, so that nothing is estimated."""
     items = batch(renderer, objective, tau=0.6, basis=basis)
 
     def learned(settings: LearnerSettings) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
@@ -133,7 +133,7 @@ def test_a_servers_scores_are_brought_to_the_turns_temperature_up_to_one(
 def test_the_mass_at_another_temperature_lies_between_its_bounds_and_is_exact_where_all_is_told(
     tau: float, told: int
 ) -> None:
-    """From below, no id that is not told has any; from above, each has as much as the last that is."""
+    """Lower bound: other ids have zero mass; upper bound: each has as much as the last returned id."""
     logits_TV = torch.randn(200, 457, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     logits_TV *= torch.linspace(0.0, 12.0, 200)[:, None]
     logprobs_TV = logits_TV.log_softmax(-1)

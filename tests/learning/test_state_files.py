@@ -1,4 +1,4 @@
-"""The learner's state in shards, and files that somebody else wrote in their place."""
+"""The learner's state in shards, and foreign files in their place."""
 
 from __future__ import annotations
 

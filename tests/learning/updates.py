@@ -29,7 +29,7 @@ LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=0, chain=(0,))
 
 
 def quiet(phase: Phase) -> None:
-    """Progress that nobody watches."""
+    """Ignore the progress."""
 
 
 def policy_of(folder: Path, settings: LearnerSettings = EXACT) -> Policy:
@@ -51,7 +51,7 @@ def frozen(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
 
 
 read_only = cache(frozen)
-"""The same, loaded once for all tests that change nothing of it."""
+"""The same, loaded once for all tests that leave it unchanged."""
 
 
 class Given(FrozenModels):

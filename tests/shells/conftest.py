@@ -15,7 +15,7 @@ from tests.fakes.models import tiny_qwen3
 from tests.store.examples import PRAISED, a_version, add, add_judged
 
 main.get_command = testing._get_command = cache(main.get_command)
-"""Typer builds all commands at each call, which takes longer than most of them."""
+"""Typer builds all commands at each call, which takes longer than most commands."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What ranks compare their weights by: every bit counts, and nothing else."""
+"""The digest by which ranks compare their weights: every bit counts, and nothing else."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A home with a store and versions, and the base model beside it."""
+    """A home with a store and versions, and the base model next to it."""
 
     home: Path
     base: Path
@@ -112,7 +112,7 @@ class Place:
             self.learn(store).run(lambda: False, follow=False)
 
     def drain_as_rank(self, watch: Callable[[int, Phase], None] = lambda rank, phase: None) -> None:
-        """`drain` as one of several processes, of which the environment says which; the first leads."""
+        """`drain` as one of several processes, with its rank from the environment; the first leads."""
         torch.set_num_threads(1)
         placed = Placed.of(os.environ)
         assert placed is not None
@@ -215,7 +215,7 @@ def status(store: Store) -> Status:
 
 
 def untimed(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What an update measured, without how long it took."""
+    """An update's measurements without its durations."""
     return {name: value for name, value in metrics.items() if not name.startswith("seconds_")}
 
 
@@ -229,9 +229,9 @@ def trained(place: Place) -> list[tuple[str, ...]]:
 
 
 def forget_until(place: Place, signal_number: int, update: int) -> None:
-    """A learner that gets a signal while it runs the so-manieth update again; it takes SIGTERM as an order to
-    stop. It leaves how often it asked whether to stop, and how many steps of its optimiser it took after the
-    signal, in the file `asked`."""
+    """A learner that gets a signal while it runs update number `update` again, and stops on SIGTERM. The file
+    `asked` then holds how often it checked whether to stop, and how many steps of its optimiser it took after
+    the signal."""
     torch.set_num_threads(1)
     told, asked, steps, after = [False], 0, 0, 0
     signal.signal(signal.SIGTERM, lambda *_: told.__setitem__(0, True))

@@ -53,7 +53,7 @@ def taught(place: Place, adapter: str) -> list[tuple[str, ...]]:
 def alone(
     base: Path, renderer: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, Sequence[JudgedTurn]], dict[str, bytes]]:
-    """What an adapter becomes in a home in which nobody else ever taught anything."""
+    """The files of an adapter that learned in a home of its own."""
     made: dict[str, dict[str, bytes]] = {}
 
     def learned(adapter: str, samples: Sequence[JudgedTurn]) -> dict[str, bytes]:

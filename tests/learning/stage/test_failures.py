@@ -1,4 +1,4 @@
-"""An update that fails: its turns wait, or end with a reason, and the status says why."""
+"""An update that fails: its turns wait, or end with a reason, and the status shows why."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
 def test_missing_weights_are_a_status_until_they_are_back(
     place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
-    """The newest weights are gone: the status says so until they are back."""
+    """The newest weights are gone: the status reports it until they are back."""
     for pair in (samples(0, 1), samples(2, 3)):
         fill(place, pair)
         place.drain()

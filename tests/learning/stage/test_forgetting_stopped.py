@@ -1,4 +1,4 @@
-"""A learner that is told to stop, or killed, while it forgets: it ends soon, and goes on where it was."""
+"""A learner that is stopped, or killed, while it forgets: it ends soon, and goes on where it was."""
 
 from __future__ import annotations
 

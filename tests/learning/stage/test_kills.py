@@ -49,7 +49,7 @@ WAYS = {"whole": {}, "lora": {"lora_rank": 16, "teacher": "ema"}}
 
 @pytest.fixture(scope="module", params=WAYS.values(), ids=WAYS)
 def way(request: pytest.FixtureRequest) -> dict[str, object]:
-    """What trains: all weights, or an adapter, with a teacher that follows."""
+    """The trained weights: all, or an adapter, with a teacher that follows."""
     return request.param
 
 
@@ -122,7 +122,7 @@ def test_a_learner_killed_again_and_again_learns_what_an_undisturbed_one_does(
     way: dict[str, object],
     processes: ForkServerContext,
 ) -> None:
-    """At moments nobody chose: between bytes, inside SQLite, while loading."""
+    """At random moments: between bytes, inside SQLite, while loading."""
     place = busy(place, way).but(max_attempts=1000)
     fill(place, samples(*range(12)))
     random, kills = Random(7), 0

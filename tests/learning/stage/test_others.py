@@ -1,4 +1,4 @@
-"""Others at work beside the learner: rollbacks, feedback, a second learner, lost files."""
+"""Others at work next to the learner: rollbacks, feedback, a second learner, lost files."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
     first, second, third = place.versions.all()[1:]
     assert first.replayed == ()
     assert set(second.replayed) == {"turn0000", "turn0001"}
-    assert third.replayed == ()  # versions 0 are two behind, turns 2 and 3 have no hints
+    assert third.replayed == ()  # version 0 is two behind, turns 2 and 3 lack hints
     assert second.turns == ("turn0002", "turn0003")
     assert second.metrics["samples"] == 4.0
     with place.store() as store:

@@ -53,7 +53,7 @@ def place(place: Place, shared: VersionsSettings) -> Place:
 
 @pytest.fixture(scope="module")
 def alone(base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """What is learned from twelve turns without a place to share versions at, undisturbed."""
+    """A learner's home after twelve turns, undisturbed and without a place to share versions at."""
     alone = Place(home=tmp_path_factory.mktemp("alone"), base=base).but(lora_rank=4)
     fill(alone, [a_sample(renderer, number) for number in range(12)])
     alone.drain()
@@ -61,7 +61,7 @@ def alone(base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFacto
 
 
 def other(place: Place, tmp_path: Path) -> Versions:
-    """What another machine sees, which begins with an empty disk."""
+    """The versions as another machine sees them, which begins with an empty disk."""
     shutil.rmtree(tmp_path / "other", ignore_errors=True)
     versions = replace(place, home=tmp_path / "other").versions
     assert versions.remote is not None
@@ -113,7 +113,7 @@ def test_a_learner_that_finds_no_state_begins_its_optimiser_anew(
 def test_a_session_is_forgotten_here_and_there_though_an_optimiser_began_anew(
     place: Place, samples: Samples, tmp_path: Path
 ) -> None:
-    """What is run again begins its optimiser where the first run did, or its probe would differ."""
+    """Updates that run again begin their optimiser where the first run did, or the probe would differ."""
     place = replace(place.but(keep_versions=1), shared=replace(place.shared, state_every=100))
     fill(place, samples(*range(8)))
     place.drain()
@@ -168,7 +168,7 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
 
 
 def kill_at(request: int, process: BaseProcess, asked: list[str], method: str, path: str) -> None:
-    """Kill the process at so-manieth request from the first with which it publishes a version."""
+    """Kill the process at its `request`th request, from the first one that publishes a version."""
     folder = path.split("/")[-2]
     if asked or (method == "PUT" and folder in ("files", "manifests")):
         asked.append(f"{method} {folder}")

@@ -1,4 +1,4 @@
-"""What the learn stage reports: what the next update waits for, and whether learning lags."""
+"""Reports of the learn stage: what the next update waits for, and whether learning lags."""
 
 from __future__ import annotations
 

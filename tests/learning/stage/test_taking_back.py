@@ -1,5 +1,5 @@
-"""Updates, rollbacks back and forth, forgetting and crashes in any order: what the store says of a turn is
-what the served weights hold. The weights here are the list of the turns that they were trained on."""
+"""Updates, rollbacks back and forth, forgetting and crashes in any order: the store's state of a turn agrees
+with the served weights. The weights here are the list of the turns that they were trained on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NoGate:
 
 @dataclass(kw_only=True)
 class Learner:
-    """Trains weights that are a list of turns. `meanwhile` is called at each moment at which somebody else
+    """Trains weights that are a list of turns. It calls `meanwhile` at each moment at which another process
     may act: after a plan, between two updates that are run again, and before the version is written."""
 
     versions: Versions
@@ -155,7 +155,7 @@ class House:
         assert all("not forgotten" not in words for words in made)
 
     def check(self) -> None:
-        """What the store says is what the weights hold, each turn once."""
+        """Check that the turns that the store calls trained are those in the weights, each once."""
         self.claims.distrust()
         self.claims.catch_up()
         held = self.learner.turns_in(self.versions.newest())
@@ -191,7 +191,7 @@ def test_the_store_says_of_each_turn_what_the_weights_hold(acts: list[tuple[Any,
 
 
 def forgotten(house: House, session: str, replay: bool, moment: int, target: int) -> None:
-    """Forget a session; at a moment somebody goes to version `target`, or the learner dies (-1)."""
+    """Forget a session; at a moment a person goes to version `target`, or the learner dies (-1)."""
     left = [moment]
 
     def meanwhile() -> None:
@@ -228,7 +228,7 @@ def forgotten(house: House, session: str, replay: bool, moment: int, target: int
 def test_a_rollback_while_a_session_is_forgotten_is_not_undone(
     tmp_path: Path, moment: int, target: int, replay: bool
 ) -> None:
-    """Version 4 is the newest, version 2 holds nothing of it; somebody goes back at each moment."""
+    """Version 4 is the newest, version 2 is without the session; a person goes back at each moment."""
     with House.opened(tmp_path) as house:
         for sessions in ("b", "b", "ab", "ab"):
             house.update(sessions=sessions)

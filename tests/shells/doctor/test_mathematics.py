@@ -47,7 +47,7 @@ def test_a_sound_learner_passes_all_of_them(learned: Trainer) -> None:
 
 
 def test_a_base_that_has_learned_is_found_out(learned: Trainer) -> None:
-    """As if the adapter had stayed on while the teacher is asked."""
+    """As if the adapter had stayed on while the teacher scores."""
 
     class Moved(FrozenModels):
         def base(self, policy: object) -> object:

@@ -55,7 +55,7 @@ def learned(home: Path, tmp_path: Path) -> Path:
 
 
 def contents(home: Path) -> dict[str, bytes]:
-    """What a home holds beside its store."""
+    """A home's files apart from its store."""
     return {
         str(path.relative_to(home)): path.read_bytes()
         for path in home.rglob("*")
@@ -88,7 +88,7 @@ def test_a_restored_home_holds_what_the_home_held(learned: Path, tmp_path: Path)
 def test_settings_of_a_backup_are_shown_and_not_used_before_somebody_says_so(
     learned: Path, tmp_path: Path
 ) -> None:
-    """A backup of somebody else's may name a program to start, or a judge that gets every conversation."""
+    """Another person's backup may name a program to start, or a judge that gets every conversation."""
     words = '[engine]\nkind = "vllm"\ncommand = ["/tmp/theirs"]\n'
     (learned / "config.toml").write_text(words)
     file, again = tmp_path / "copy.tar", tmp_path / "again"

@@ -1,4 +1,4 @@
-"""Drafts of files and folders, and what killed processes leave of them."""
+"""Drafts of files and folders, and their remains after killed processes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ run = CliRunner()
 
 
 DEMO = Path(demo.__file__).parent / "chat" / "model"
-"""It judges replies, which doctor asks for; the model of the tools world judges calls alone."""
+"""It judges replies, which doctor tests; the model of the tools world judges calls alone."""
 FOR_THE_DEMO = {"AFTERWIT_JUDGE__PROMPTS": "short", "AFTERWIT_SERVE__PORT": "0"}
 
 

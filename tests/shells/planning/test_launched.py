@@ -37,14 +37,14 @@ KINDS = [kind for kind in LAUNCHERS if kind != "llama_cpp"]
 ROOT = Path(__file__).parents[3]
 INSPECTIONS = {"vllm": inspect_vllm, "sglang": inspect_sglang}
 BY_ITSELF = 20
-"""What vLLM tells of a place without `--max-logprobs`."""
+"""Ids that vLLM returns for a position without `--max-logprobs`."""
 EIGHT = named_gpus("80GB", 8)
 
 
 def started(
     model: Path, words: Sequence[str], environment: Mapping[str, str], *, on_gpu: bool = True
 ) -> AbstractAsyncContextManager[str]:
-    """What a server that was started so answers: its address. `on_gpu`: vLLM has its second model runner."""
+    """The address of a server that answers as one started so. `on_gpu`: vLLM has its second model runner."""
 
     def given(flag: str) -> list[str]:
         if flag not in words:
@@ -128,7 +128,7 @@ async def test_each_server_of_a_published_split_is_found_fit(
 
 
 async def test_the_published_teacher_scores_the_students_ids_on_any_device(model: Path) -> None:
-    """vLLM does so on a GPU alone, and says what would do."""
+    """vLLM does so on a GPU alone; the error names what would do."""
     for kind, refused in ((None, False), ("vllm", True)):
         pairs = [f"engine.kind={kind}"] if kind else []
         settings = settings_of(model, *pairs, recipe="8gpu-topk-select")
@@ -202,7 +202,7 @@ def flags_of(model: Path, gpu: Gpu, *pairs: str) -> dict[str, str]:
 
 
 def test_a_lone_server_on_the_cpu_keeps_a_sixteenth_of_the_memory_or_one_request(model: Path) -> None:
-    """vLLM by itself wants .92 of all memory, and fails where something else has it."""
+    """vLLM by itself takes .92 of all memory, and fails where other programs use it."""
     memory = Gpu(name=CPU, size=16 * 10**9)
     assert int(flags_of(model, memory)["--kv-cache-memory-bytes"]) == int(SPARE * 10**9)
     small = flags_of(model, Gpu(name=CPU, size=10**6))

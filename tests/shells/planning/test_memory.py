@@ -31,7 +31,7 @@ from afterwit.weights.weights import load_causal_lm
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512}
-"""Wide enough that norms are a small part of it."""
+"""Wide enough that norms are a small part of the weights."""
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.renderers import renderer_of
 
 LEARNER = {"device": "cpu", "threads": 1, "mismatch_alarm": 100.0, "max_attempts": 1000}
-"""The samples' log-probs are random; and here it is no turn's fault that a learner dies."""
+"""The samples' log-probs are random; and here turns are not to blame when a learner dies."""
 
 
 def settings_of(model: Path, home: Path, **learner: object) -> Settings:
@@ -35,7 +35,7 @@ def trained(home: Path, model: Path) -> list[str]:
 async def taught_by_a_server(url: str, model: Path, home: Path, **objective: object) -> list[str]:
     """Every turn that the learner's process has trained, started as `serve` does, with its teacher at `url`.
 
-    AssertionError with what is said of it if it dies first.
+    AssertionError with its reports if it dies first.
     """
     said: list[str] = []
 
@@ -57,7 +57,7 @@ async def taught_by_a_server(url: str, model: Path, home: Path, **objective: obj
 
 
 def ranks_beneath(pid: int) -> list[int]:
-    """The learner's processes: those that a process beneath this one has started."""
+    """The learner's processes: those that a child of this process has started."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ def ranks_beneath(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Empty if there is no such process."""
+    """Empty if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

@@ -38,7 +38,7 @@ def a_server(port: int, home: Path, how: str = "answer") -> EngineProcess:
 
 
 async def asked(port: int, path: str) -> str | None:
-    """What the server answers; None if nobody does."""
+    """The server's answer; None without one."""
     try:
         async with aiohttp.request("GET", f"http://127.0.0.1:{port}{path}") as response:
             return await response.text()
@@ -54,8 +54,8 @@ async def scratch(port: int) -> Path:
 
 
 async def until(port: int, true: Callable[[str | None], bool]) -> None:
-    """Wait until what the server answers is as wanted."""
-    while not true(await asked(port, "/pid")):  # noqa: ASYNC110 - another process has no event
+    """Wait until the server's answer is as wanted."""
+    while not true(await asked(port, "/pid")):  # noqa: ASYNC110 - another process
         await asyncio.sleep(0.02)
 
 
@@ -104,7 +104,7 @@ async def test_a_restart_that_fails_is_tried_again_until_it_succeeds(
         server.log.unlink()
         server.log.mkdir()  # as if nothing could be written
         await asked(port, "/die")
-        while caplog.text.count("cannot be started") < 2:  # noqa: ASYNC110 - it has no event for it
+        while caplog.text.count("cannot be started") < 2:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.02)
         assert "the engine server cannot be started" in str(server.trouble)
         assert "Is a directory" in str(server.trouble)
@@ -126,7 +126,7 @@ async def test_one_that_is_stopped_while_it_cannot_be_started_leaves_nothing(
     server.log.unlink()
     server.log.mkdir()
     await asked(port, "/die")
-    while "cannot be started" not in str(server.trouble):  # noqa: ASYNC110 - it has no event for it
+    while "cannot be started" not in str(server.trouble):  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.02)
     await server.stop()
     assert not left.parent.exists()

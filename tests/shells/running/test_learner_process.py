@@ -68,7 +68,7 @@ async def test_a_learner_that_cannot_be_started_is_tried_again(tmp_path: Path) -
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, few)
     assert all("the learner cannot be started: [Errno 24] Too many open files" in words for words in said)
-    while not multiprocessing.active_children():  # noqa: ASYNC110 - it has no event for it
+    while not multiprocessing.active_children():  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.02)
     kept.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -160,7 +160,7 @@ async def test_a_learner_that_hangs_is_reported_and_once_it_goes_on_a_server_tea
         kept = asyncio.create_task(
             learner_process.keep_alive(settings, home, pause_s=0.01, stop_s=1.0, report=report)
         )
-        while not (learners := multiprocessing.active_children()):  # noqa: ASYNC110 - no event says so
+        while not (learners := multiprocessing.active_children()):  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0.05)
         (process,) = learners
         assert process.pid is not None

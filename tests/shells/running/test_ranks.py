@@ -176,7 +176,7 @@ def test_nobody_serves_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until_told(folder: Path) -> None:
-    """Two ranks that work until a signal tells them to end; what each leaves says that it was not killed."""
+    """Two ranks that work until a signal ends them; each leaves a file if it was not killed."""
     told, rank = threading.Event(), os.environ["RANK"]
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     (folder / f"there{rank}").write_text(str(os.getpid()))

@@ -1,4 +1,4 @@
-"""What a model server logs, for people: lines that vLLM 0.32 and SGLang 0.5.23 wrote, some left out."""
+"""A model server's log, for people: lines that vLLM 0.32 and SGLang 0.5.23 wrote, some left out."""
 
 from __future__ import annotations
 

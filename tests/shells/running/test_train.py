@@ -73,7 +73,7 @@ KINDS = [
 async def test_a_learner_starts_and_trains_with_every_kind_of_teacher_and_reference(
     kind: dict[str, object], model: Path, tmp_path: Path
 ) -> None:
-    """As its process does: all of it is loaded and tested before the first update."""
+    """As its process does: everything is loaded and tested before the first update."""
     other = tiny_qwen3(tmp_path / "other", seed=7, num_hidden_layers=1)
     learner = LEARNER | {
         name: str(other) if value == "another checkpoint" else value for name, value in kind.items()

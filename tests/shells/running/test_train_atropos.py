@@ -33,7 +33,7 @@ def test_the_flags_of_an_atropos_server_need_it(home: Path, capsys: pytest.Captu
 
 
 def train(model: Path, home: Path, *settings: str, steps: int) -> None:
-    """`afterwit train --from atropos` on that many batches of a fake server."""
+    """`afterwit train --from atropos` on `steps` batches of a fake server."""
     flags = ["--home", str(home), "--from", "atropos", "--steps", str(steps)]
     small = ["learner.batch=4", "learner.lora_rank=0", "learner.device=cpu", "learner.threads=1", *settings]
     with fake_atropos() as server:

@@ -194,7 +194,7 @@ async def test_all_servers_answer_before_it_serves_and_none_is_left_behind(
         afterwit.send_signal(number)
         code = await asyncio.to_thread(afterwit.wait)
     for port in ports:
-        while await answers(port):  # noqa: ASYNC110 - another process has no event
+        while await answers(port):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     logs = {path.name for path in (tmp_path / "home").glob("*.log")}
@@ -227,7 +227,7 @@ async def test_readyz_says_that_a_server_cannot_be_started_again_until_it_is(tmp
         while "judge server cannot be started" not in await health(gateway, tmp_path / "home"):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         said.rmdir()
-        while not await answers(judge):  # noqa: ASYNC110 - another process has no event
+        while not await answers(judge):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
         assert "judge server" not in await health(gateway, tmp_path / "home")
     finally:

@@ -22,11 +22,11 @@ from tests.shells.running.test_up import PROGRAM, free_ports, kill
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(7200)]
 SESSIONS = 4
 DEADLINE_S = 600.0
-"""For one of them to come back: minutes on a machine that does much else."""
+"""For a server to come back: minutes on a busy machine."""
 
 
 class Town:
-    """Two servers, a gateway in front of them, and sessions that ask without pause."""
+    """Two servers, their gateway, and sessions that ask without pause."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._model = folder, tiny_qwen3(folder / "model")
@@ -37,7 +37,7 @@ class Town:
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[None]:
-        """`afterwit up` runs, and is asked; at the end it is told to stop."""
+        """Run `afterwit up` and its sessions; stop it at the end."""
         self.start()
         tasks = [asyncio.create_task(self._session(number)) for number in range(SESSIONS)]
         try:
@@ -82,7 +82,7 @@ class Town:
         await asyncio.to_thread(kill, str(self._engines[index]))
 
     async def back(self) -> None:
-        """Until gateway and both servers answer, and somebody has an answer that was asked for since."""
+        """Wait until gateway and both servers answer, and a session has the answer to a later request."""
         async with asyncio.timeout(DEADLINE_S):
             while not all([await self._answers(port) for port in (*self._engines, self._gateway)]):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -104,7 +104,7 @@ class Town:
         return self._folder / "home"
 
     async def _session(self, number: int) -> None:
-        """Each answer goes into the next question; what fails is asked again."""
+        """Each answer goes into the next question; a question that fails is repeated."""
         messages = [{"role": "user", "content": f"I am {number}."}]
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as client:
             while True:
