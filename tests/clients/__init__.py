@@ -1,1 +1,1 @@
-"""Real agents and SDKs against the real gateway, whose model says what a script tells it."""
+"""Real agents and SDKs against the real gateway, whose model follows a script."""

@@ -1,4 +1,4 @@
-"""What must be in the store after a client ran its errands."""
+"""Checks of the store after a client ran its errands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _check_result(call: Record, errand: Errand) -> None:
 
 
 def _check_reply(answer: Record, asked: Errand) -> None:
-    """What the person said next is the next state of the answer."""
+    """The person's next message is the next state of the answer."""
     assert answer.next_state is not None
     said = [message.content or "" for message in answer.next_state.messages]
     assert any(asked.asked in text for text in said), said

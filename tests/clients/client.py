@@ -23,7 +23,7 @@ class Client:
     configure: Callable[[Place, Installed], Sequence[Sequence[str]]]
     """Writes the configuration; returns commands that are to be run once."""
     speak: Callable[[Place, Installed, int, Sequence[str]], Sequence[str]]
-    """The command for a run: its number, and what the person says in it, one message after another."""
+    """The command for a run: its number, and the person's messages in order."""
     runs: tuple[tuple[Errand, ...], ...] = ((KEEP,), (READ,), (ADD,))
     """The errands of each run. Every run but the first resumes the conversation."""
     room: str | None = None

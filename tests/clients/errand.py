@@ -1,7 +1,7 @@
-"""What every client is asked to do, and the model that does it: a script in place of weights.
+"""The errands of every client, and the model that runs them: a script in place of weights.
 
-The script sees what a model sees, the prompt's ids, and decides by its text: which tools are offered, what
-the person said last, and whether the tool has answered since.
+Like a model, the script sees the prompt's ids, and decides by their text: which tools are offered, the
+person's last message, and whether the tool has answered since.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from afterwit.chat_format.render import Renderer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """One thing that the person asks for: a command, and what is said when it is done."""
+    """One request of the person: a command, and the answer when it is done."""
 
     asked: str
     command: str
     result: str
-    """What the command prints, or the end of it."""
+    """The command's output, or its end."""
     answer: str
     note: str = "plum\n"
-    """What the file holds afterwards."""
+    """The contents of the file afterwards."""
 
 
 ERRANDS = (
@@ -79,7 +79,7 @@ class Spoken:
 
 @dataclass(slots=True, kw_only=True)
 class ScriptedModel:
-    """Forced decoding for the errands. `said` is every response, in order."""
+    """Forced decoding for the errands. `said` holds every response, in order."""
 
     renderer: Renderer
     said: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class ScriptedModel:
 
 
 def response_to(prompt: str) -> str:
-    """What the model says to a prompt."""
+    """The model's response to a prompt."""
     messages, tools = messages_of(prompt), tools_of(prompt)
     shell = next((name for name in SHELLS if name in tools), None)
     found = _last_errand(messages)

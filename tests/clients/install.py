@@ -19,17 +19,17 @@ LIMIT_S = 900.0
 
 
 class NotInstallable(Exception):
-    """The client cannot be installed on this machine: says why."""
+    """The client cannot be installed on this machine, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """Where a client was installed."""
+    """The folder of an installed client."""
 
     folder: Path
 
     def command(self, name: str) -> str:
-        """The path of a program of it. NotInstallable if it is not there."""
+        """The path of a program in the folder. NotInstallable if it is missing."""
         for place in (self.folder / "bin", self.folder / "node_modules" / ".bin"):
             if (place / name).exists():
                 return str(place / name)

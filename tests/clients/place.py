@@ -1,4 +1,4 @@
-"""Where a client runs: folders and environment of its own, and processes that end with it."""
+"""A place to run a client: folders and environment of its own, and processes that end with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT = ("PATH", "LANG", "LC_ALL", "TERM")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a command printed."""
+    """The output of a command."""
 
     out: str
     err: str
@@ -39,7 +39,7 @@ class Place:
     scratch: Path
     """The folder for its temporary files."""
     environment: dict[str, str] = field(default_factory=dict)
-    """What the client's configuration adds."""
+    """Additions of the client's configuration."""
 
     @property
     def root(self) -> str:
@@ -60,7 +60,7 @@ class Place:
         self.work.mkdir()
 
     def write(self, name: str, text: str) -> Path:
-        """A file of the client's configuration, beneath its home."""
+        """Write a file of the client's configuration under its home."""
         path = self.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

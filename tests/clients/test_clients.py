@@ -1,6 +1,6 @@
 """Each client runs its errands: a tool call that it really executes, a second message, a resumed session.
 
-What it printed is what the model said, and the store holds every turn in its place.
+It prints the model's answers, and the store holds every turn in its place.
 """
 
 from __future__ import annotations

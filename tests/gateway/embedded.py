@@ -31,14 +31,14 @@ class World:
     anthropic: anthropic.AsyncAnthropic
     store: AsyncStore
     says: list[str]
-    """What the model says, one text a response; nothing: it samples."""
+    """The model's responses, one text each; empty: it samples."""
 
     async def records(self) -> list[Record]:
         """All turns, oldest first."""
         return await self.store.call(lambda store: list(store.turns()))
 
     async def milk_was_read(self) -> Record:
-        """Check that of two turns the second follows the first, whose tool said milk; the second."""
+        """Check that of two turns the second follows the first, whose tool returned milk; the second."""
         asked, answered = await self.records()
         assert (asked.state, answered.state) == (State.ANSWERED, State.OPEN)
         assert answered.turn.parent == asked.turn.id

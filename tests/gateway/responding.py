@@ -40,7 +40,7 @@ def _event(name: str, data: str) -> dict[str, Any]:
 
 
 def folded(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the deltas add up to, as a body's output has it; the ends of items are checked against it."""
+    """The sum of the deltas, in the form of a body's output; the ends of items are checked against it."""
     items: list[dict[str, Any]] = []
     for event in read:
         match event["type"]:

@@ -1,6 +1,6 @@
 """A gateway with a scripted engine and a real store, on a real socket.
 
-There are no certificates to verify, and reading the machine's takes a client longer than all the rest.
+Clients do not verify certificates: the socket has none, and reading the machine's takes longer than the rest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ USER = [{"role": "user", "content": "Open it."}]
 
 @dataclass
 class Clock:
-    """Time that moves when a test says so."""
+    """Time that only a test moves."""
 
     at: float = 1_760_000_000.0
 
@@ -64,14 +64,14 @@ class Serving:
     http: httpx.AsyncClient
     clock: Clock
     says: list[str] = field(default_factory=lambda: ["Hello there."])
-    """What the engine says: one text a response, the last one for ever."""
+    """The engine's responses: one text each, the last one for ever."""
     woken: list[bool] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)
     """Why a server that it started is gone."""
 
     @property
     def owner(self) -> dict[str, str]:
-        """The header of who has the token, while there are no keys."""
+        """The header of the token's owner, without other keys."""
         return {"authorization": f"Bearer {self.app.gateway.token}"}
 
     async def ask(self, messages: Sequence[dict[str, Any]] = USER, **more: Any) -> httpx.Response:
@@ -111,7 +111,7 @@ def parse_stream(content: bytes) -> list[dict[str, Any]]:
 
 
 def folded(chunks: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """What the deltas of each choice add up to, as a body's choice has it."""
+    """The sum of each choice's deltas, in the form of a body's choice."""
     choices: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
         for part in chunk["choices"]:
@@ -142,7 +142,7 @@ def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """A message with absent and empty content told alike: a stream cannot say null."""
+    """A message whose empty content is None: a stream cannot distinguish the two."""
     return message | {"content": message.get("content") or None}
 
 

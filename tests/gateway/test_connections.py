@@ -76,7 +76,7 @@ async def test_large_bodies_and_ordinary_headers_pass(gateway: Serving):
 
 
 def chunked(*trailers: bytes) -> bytes:
-    """The request in one chunk, with trailers behind its body."""
+    """The request in one chunk, with trailers after its body."""
     head, _, body = request().partition(b"\r\n\r\n")
     head = head.rpartition(b"\r\n")[0] + b"\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     return head + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + b"".join(trailers) + b"\r\n"

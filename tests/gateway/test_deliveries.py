@@ -11,7 +11,7 @@ from afterwit.gateway.context import Deliveries
 
 
 class Slow:
-    """A store whose next call comes when the test says so."""
+    """A store whose next call comes at the test's command."""
 
     def __init__(self) -> None:
         self.told: list[list[str]] = []

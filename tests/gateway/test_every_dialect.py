@@ -25,7 +25,7 @@ class Api:
 
     path: str
     said: str
-    """The field of what was said."""
+    """The field of the conversation."""
     tool: dict[str, Any]
     last: str
     """In the last event of a stream that ended well."""

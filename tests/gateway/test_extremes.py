@@ -91,7 +91,7 @@ TEXTS = [path for path in paths(WHOLE) if isinstance(at(WHOLE, path), str)]
 
 @pytest.mark.parametrize("kinds", [2, pytest.param(len(STRINGS), marks=pytest.mark.slow)])
 async def test_no_string_anywhere_ends_in_a_fault(gateway: Serving, kinds: int):
-    """Two kinds of strings, others at each place; or all of them at all places."""
+    """Two kinds of strings, others at each place; or all kinds at all places."""
     for number, path in enumerate(TEXTS):
         for text in (STRINGS[(number + step) % len(STRINGS)] for step in range(kinds)):
             body = json.dumps(put(WHOLE, path, text))
@@ -190,7 +190,7 @@ async def test_15_mb_of_spaces_are_a_400_that_says_so(gateway: Serving):
 
 
 class GatedRenderer:
-    """A renderer that waits in `encode` until it is told to go on."""
+    """A renderer that waits in `encode` until the test lets it go on."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
@@ -253,7 +253,7 @@ def asked(message: Message, **more: Any) -> ModelRequest:
 
 
 class ShortTemplate(UnusedTemplate):
-    """A renderer whose template says little, whatever it is given."""
+    """A renderer whose template writes little, whatever its input."""
 
     convention = NO_CALLS
 

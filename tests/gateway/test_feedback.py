@@ -94,7 +94,7 @@ async def test_a_hint_for_a_turn_that_has_trained_is_a_lesson_if_lessons_are_pra
     assert ("practised as a lesson" in answer["message"]) == practises
     lessons = await gateway.store.call(lambda store: store.lessons())
     assert [lesson.words for lesson in lessons] == ["Keep the answer short."] * practises
-    # what says nothing of how to answer makes no lesson
+    # feedback without a word on how to answer makes no lesson
     late = (await give(gateway, turn=early, thumb="down")).json()
     assert late["trains"] is False
 

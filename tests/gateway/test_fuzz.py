@@ -1,4 +1,4 @@
-"""Malformed requests: whatever arrives, there is no 5xx, and every error is JSON in its dialect's shape."""
+"""Malformed requests never cause a 5xx, and every error is JSON in its dialect's shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams as they leave, byte for byte. `python -m tests.gateway.golden` writes them anew."""
+"""Streams as they leave, byte for byte. `python -m tests.gateway.golden` rewrites them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SYSTEM = {"role": "system", "content": "You are kind."}
 
 @pytest.fixture
 def shown(gateway: Serving) -> list[str]:
-    """What a new conversation's prompt shows: the last one counts."""
+    """The lessons that a new conversation's prompt shows: the last text counts."""
     found = [SHORT]
 
     def lessons(store: Store, *, adapter: str, scope: str, now: float) -> str:

@@ -206,7 +206,7 @@ async def test_a_conversation_is_followed_through_what_clients_change_in_it(gate
     ("name", "roots"), [("openclaw_messages", {0}), ("claude_code", {0}), ("anthropic_sdk", {0, 2})]
 )
 async def test_a_recorded_client_is_bound_through_the_gateway(gateway: Serving, name: str, roots: set[int]):
-    """What the client was told then is what the model says now; our ids take the place of those of then."""
+    """The model repeats its recorded answers; our ids replace the recorded ones."""
     ours: dict[str, str] = {}
     for request in recorded(name):
         text = json.dumps(request["messages"])
@@ -228,7 +228,7 @@ async def test_a_recorded_client_is_bound_through_the_gateway(gateway: Serving, 
 
 
 def spoken(blocks: list[dict[str, Any]]) -> str:
-    """The text with which the model says these blocks."""
+    """The model's text for these blocks."""
     forms = {
         "thinking": lambda b: f"<think>\n{b['thinking']}\n</think>\n\n",
         "text": lambda b: b["text"],

@@ -218,7 +218,7 @@ async def test_while_the_disk_is_full_turns_wait_and_readyz_counts_them_until_th
 
 class Losing:
     """A store whose first calls lose the connection, `before` or `after` they are stored, or are silent, and
-    that is `away` for as long as a test wants."""
+    that is `away` until the test resets it."""
 
     def __init__(self, store: AsyncStore, *losses: str | None) -> None:
         self._store, self._losses, self.along = store, list(losses), store.along
@@ -309,7 +309,7 @@ async def test_a_store_that_loses_each_connection_slowly_holds_a_request_for_one
 
 
 class Waiting:
-    """A backlog whose store is a list, and `away` for as long as a test wants."""
+    """A backlog whose store is a list, and `away` until the test resets it."""
 
     def __init__(self, path: Path | None = None, *, most_bytes: int = 2**20) -> None:
         self.away, self.kept, self.metrics = True, list[tuple[bytes, bool]](), Metrics()
@@ -337,7 +337,7 @@ class Waiting:
             await self.backlog.add(f"{text}\n".encode(), lambda: False)
 
     async def returns(self) -> list[bytes]:
-        """What the store has after it came back."""
+        """Let the store come back, and return its lines."""
         self.away = False
         await asyncio.wait_for(self.backlog.empty(), 10)
         return [line for line, _ in self.kept]
@@ -393,7 +393,7 @@ async def test_turns_of_a_killed_process_are_recorded_by_the_next_one_and_a_cut_
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes, as on a full disk."""
+    """Files of this process cannot grow beyond `size` bytes, as on a full disk."""
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, unlimited[1]))

@@ -318,7 +318,7 @@ async def test_a_short_request_that_continues_a_long_conversation_is_rendered_of
 
 
 async def test_the_named_response_is_the_parent_of_equal_conversations(gateway: Serving):
-    """Without the name it could not be told which of the two sessions goes on."""
+    """Without the name both sessions could be the one that goes on."""
     first = (await respond(gateway)).json()
     second = (await respond(gateway)).json()
     await respond(gateway, "On.", previous_response_id=first["id"])

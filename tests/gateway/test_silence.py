@@ -39,7 +39,7 @@ async def lively(tmp_path: Path, renderer: Renderer) -> AsyncIterator[Serving]:
 
 
 async def read_until_it_has_beaten(answer: httpx.Response, name: str) -> tuple[str, AsyncIterator[str]]:
-    """What a stream sends up to its heartbeats, and its rest."""
+    """The text of a stream up to its heartbeats, and the rest of the stream."""
     pieces, read = answer.aiter_text(), ""
     while read.count(BEATS[name]) < MANY:
         read += await anext(pieces)

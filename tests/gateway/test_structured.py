@@ -23,7 +23,7 @@ ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 
 
 class Note(BaseModel):
-    """What the clients' own helpers make a schema of."""
+    """The clients' own helpers turn this class into a schema."""
 
     kind: Literal["milk", "eggs"]
     fresh: bool

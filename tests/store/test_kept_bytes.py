@@ -1,4 +1,4 @@
-"""What a cache keeps is as large as it counts."""
+"""A cached copy takes as much memory as the cache counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""agno, streamed: it numbers the calls of a conversation anew."""
+"""agno, streamed: it renumbers the calls of a conversation."""
 
 from agno.agent import Agent
 from agno.db.json import JsonDb

@@ -1,4 +1,4 @@
-"""What the drivers share: the command line, the tool that they really run, and the history between runs."""
+"""Common parts of the drivers: the command line, the tool that they really run, the history between runs."""
 
 from __future__ import annotations
 

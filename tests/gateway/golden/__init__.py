@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, Asked]] = {
     "responses_thought_and_calls": (TWO_CALLS, responses(tools=[FUNCTION])),
     "responses_cut": ("Hello there.", responses(max_output_tokens=2)),
 }
-"""What the engine says, and what is asked."""
+"""The engine's response and the request of each case."""
 
 
 def path_of(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Write the transcripts anew: `python -m tests.gateway.golden`. Read the difference before you commit it."""
+"""Rewrite the transcripts: `python -m tests.gateway.golden`. Read the difference before you commit it."""
 
 from __future__ import annotations
 

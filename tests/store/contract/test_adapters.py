@@ -1,4 +1,4 @@
-"""What belongs to an adapter is found by it."""
+"""Versions, episodes, events and suite items are found by their adapter."""
 
 from __future__ import annotations
 

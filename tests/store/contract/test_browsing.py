@@ -142,7 +142,7 @@ def test_words_are_found_in_what_people_said_in_answers_and_in_feedback_of_the_t
         "c:\\garden. no": ["t1"],
         "tree": ["t2"],
         "oak": ["t2"],
-        "work": [],  # the instructions are no one's words
+        "work": [],  # the instructions are not searched
         "messages": [],  # nor is the form in which they are stored
         "user": ["t1"],
         "garden tree": [],

@@ -21,9 +21,9 @@ LEASE = 10.0
 
 
 class World:
-    """A gateway, a judge and a learner over one database. What they only remember, a crash takes from them.
+    """A gateway, a judge and a learner over one database. A crash takes all that they hold in memory alone.
 
-    What clients were told and the folder of manifests outlive a crash.
+    The answers to clients and the folder of manifests outlive a crash.
     """
 
     def __init__(self, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""What waits for the learner, and when more of its session may come."""
+"""Turns that wait for the learner, and when more of their session may come."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Lessons(RuleBasedStateMachine):
         before = {each.turn: lesson for lesson in self.store.lessons() for each in lesson.corrections}[turn]
         number = self.store.teach(self.store.turn(turn).turn, hint, now=self.now)
         if hint in (before.words, *(each.words for each in before.corrections)):
-            assert number <= before.number  # what a person ordered about it stands
+            assert number <= before.number  # a person's order about it remains
 
     @rule(among=some, count=st.integers(1, 3))
     def read_a_round(self, among: int, count: int) -> None:

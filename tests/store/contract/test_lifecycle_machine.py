@@ -376,7 +376,7 @@ class Lifecycle(RuleBasedStateMachine):
         if killed:
             self.the_learner_starts_again()
 
-    # What always holds
+    # Invariants
 
     @invariant()
     def the_store_agrees_with_the_model(self) -> None:

@@ -107,7 +107,7 @@ def test_a_turn_that_trained_again_meanwhile_is_held_by_either(store: Store) -> 
 
 
 def test_a_rollback_that_is_known_before_what_it_takes_back_still_takes_it_back(store: Store) -> None:
-    """The learner wrote version 1, and a rollback came before it told the store."""
+    """The learner wrote version 1, and a rollback came before it committed the version to the store."""
     add_judged(store, "a")
     store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=0.0)
     store.commit_version(a_version(1, ["a"]), now=1.0)

@@ -16,7 +16,7 @@ SCOPE = "key/agent"
 
 
 def hashed(store: Store, id: str, prompt: bytes, full: bytes, depth: int) -> None:
-    """A turn of these hashes; a response that says nothing leaves its prompt's."""
+    """Add a turn with these hashes; an empty response leaves its prompt's hash."""
     depths = {"depth": depth, "full_depth": depth + (prompt != full)}
     hashes = {"prompt_hash": prompt, "full_hash": full}
     store.add_turn(a_turn(id), **hashes, **depths, delivered=True, reason=None, now=0.0)

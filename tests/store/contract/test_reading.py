@@ -120,7 +120,7 @@ def test_responses_are_read_by_turn_with_their_scope(store: Store) -> None:
 
 
 def test_a_group_is_every_judged_turn_of_the_same_prompt_and_scope(store: Store) -> None:
-    """Whatever became of it: a reward of 0 belongs to the group, as does a turn that trained."""
+    """Whatever its state: a reward of 0 belongs to the group, as does a turn that trained."""
     unclear = replace(HINTED, reward=0)
     for name, verdict in (("a", HINTED), ("b", PRAISED), ("c", unclear)):
         add_judged(store, name, verdict, prompt_hash=b"same")

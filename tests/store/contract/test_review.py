@@ -1,4 +1,4 @@
-"""What a person says of verdicts, and sessions that never train."""
+"""Reviews of verdicts by a person, and sessions that never train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each source said of a kind of call."""
+"""The votes of each source on a kind of call."""
 
 from __future__ import annotations
 

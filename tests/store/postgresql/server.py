@@ -22,7 +22,7 @@ WAIT_S = 120.0
 """Starting and recovering take a second; a busy machine may take long."""
 SETTINGS = {
     "listen_addresses": "",
-    "fsync": "off",  # what the kernel has outlives a killed server
+    "fsync": "off",  # the kernel's buffers outlive a killed server
     "max_connections": "60",
     "shared_buffers": "32MB",
     "autovacuum_naptime": "5s",
@@ -31,7 +31,7 @@ DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def programs() -> Path | None:
-    """The folder of the server's programs, the newest version's; None if there is no server here."""
+    """The folder of the server's programs, the newest version's; None if this machine has none."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     found = shutil.which("initdb")
     named = [Path(found).resolve().parent] if found else []
@@ -88,7 +88,7 @@ class Server:
                     return
                 assert time.monotonic() < deadline, (self.folder / "log").read_text()
                 time.sleep(0.02)
-            # what a killed server left is not all gone yet
+            # some remains of a killed server are not gone yet
             assert time.monotonic() < deadline, (self.folder / "log").read_text()
             time.sleep(0.05)
 

@@ -75,7 +75,7 @@ class Town:
         self._start(name)
 
     def lives_on(self, *, turns: int, versions: int) -> None:
-        """Until there are so many more of both; everybody is well meanwhile."""
+        """Wait for this many more of both; all processes run meanwhile."""
         then = self._lived()
         while any(
             now < before + more
@@ -96,7 +96,7 @@ class Town:
 
 
 def storm(server: Server, folder: Path, kills: int) -> None:
-    """So many of the server, and as many of clients."""
+    """Kill the server `kills` times, and a client after each time."""
     chance = random.Random(0)
     place = Schema(server.url(server.empty_schema()))
     place.open().close()

@@ -48,7 +48,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def waits(url: str, clients: int = 1) -> None:
-    """Return once so many clients wait for a lock."""
+    """Return once `clients` clients wait for a lock."""
     with psycopg.connect(url, autocommit=True) as connection:
         count = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         while connection.execute(count).fetchall()[0][0] < clients:

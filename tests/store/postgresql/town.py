@@ -22,7 +22,7 @@ STOP = "stop"
 
 
 def going_on(folder: Path, step: Callable[[], T]) -> T | None:
-    """What the step returns, tried again as long as the server is away; None once it is to stop."""
+    """The result of the step, retried as long as the server is away; None once it is to stop."""
     while not (folder / STOP).exists():
         try:
             return step()
@@ -45,7 +45,7 @@ def gateway(place: Place, folder: Path, tag: str) -> None:
 
 def stored(store: Store, folder: Path, name: str) -> None:
     def step() -> bool:
-        with suppress(TurnNotFound):  # the server died after it had stored the turn, before it said so
+        with suppress(TurnNotFound):  # the server died after it had stored the turn, before it confirmed
             return bool(store.turn(name))
         add(store, name)
         return True

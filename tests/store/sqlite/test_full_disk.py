@@ -1,4 +1,4 @@
-"""A disk that is full: said in plain words, nothing acknowledged is lost, and writing goes on with room."""
+"""A full disk: the error is in plain words, acknowledged turns are kept, and writing goes on with room."""
 
 from __future__ import annotations
 

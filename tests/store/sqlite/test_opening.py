@@ -120,7 +120,7 @@ def test_a_store_that_is_moved_while_it_is_open_takes_nothing_until_it_is_back(
     add(store, "before")
     home, away = path.parent, path.parent.with_name("away")
     home.rename(away)
-    for _ in range(2):  # nothing there, then a store of somebody else
+    for _ in range(2):  # nothing there, then another store
         with pytest.raises(StoreUnavailable, match="was moved, replaced or deleted while it is open"):
             add(store, "lost")
         SqliteStore.open(path, fingerprint="model").close()

@@ -26,7 +26,7 @@ def said(words: str) -> Message:
 
 
 def grown(turn: Turn | None, messages: int, name: str) -> dict[str, object]:
-    """The conversation and prompt of a turn that keeps so many messages of an earlier one, and says more."""
+    """The conversation and prompt of a turn that keeps some messages of an earlier one, and adds more."""
     kept = () if turn is None else turn.conversation.messages[:messages]
     conversation = Conversation(
         messages=(*kept, said(f"{name}: {WORDS}"), said(name)), tools=({"name": WORDS},)
