@@ -64,7 +64,7 @@ def terminal(command: str) -> str:
 
 
 def heard(played: Played) -> list[str]:
-    """What the tools said."""
+    """The tools' answers."""
     return [message.content or "" for message in played.rollout.messages if message.role == "tool"]
 
 

@@ -1,4 +1,4 @@
-"""Hidden tests of the built-in tasks: nothing passes one of them that does not look at what it is given."""
+"""Hidden tests of the built-in tasks: a solution that ignores its arguments fails each test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLIND: dict[str, Callable[..., Any]] = {
 
 
 def constants(task: Task) -> Iterator[Any]:
-    """Every value that stands in the task's tests, or in the examples of its prompt."""
+    """Every value in the task's tests, or in the examples of its prompt."""
     examples = [line for line in task.prompt.splitlines() if " == " in line]
     for text in (*task.tests, *examples):
         for node in ast.walk(ast.parse(text)):

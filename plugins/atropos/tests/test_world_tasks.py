@@ -42,7 +42,7 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
 async def played(
     renderer: Renderer, task: Task, follow: frozenset[str], *, measuring: bool = False
 ) -> Attempt:
-    """The task as somebody does it who keeps these rules."""
+    """The task, done by an agent that keeps these rules."""
     said = [
         f"<tool_call>\n{json.dumps({'name': step.name, 'arguments': dict(step.arguments)})}\n</tool_call>"
         for step in expert.plan(task, follow)
@@ -74,7 +74,7 @@ async def test_the_turn_that_breaks_a_rule_is_the_last_and_the_complaint_is_its_
     assert turn.message.tool_calls[0].name == "delete"
     assert following is not None
     assert [message.role for message in following.messages] == ["tool", "user"]
-    assert attempt.reward.correctness == 0.5  # the file is gone, but nobody tried it before
+    assert attempt.reward.correctness == 0.5  # the file is gone, but without a dry run
     assert attempt.rollout.outcome is not None
     assert attempt.rollout.outcome.reward == -1
 

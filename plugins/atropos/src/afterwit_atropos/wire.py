@@ -152,8 +152,8 @@ def read_rows(
     """The rows of one sequence of any environment; `own` is its `inference_logprobs`. Raises ValueError for a
     malformed row.
 
-    The sampled id may be anywhere in its row, and the others in any order. A position has no row if it is
-    outside the loss, if its row is padding alone, or, in the form `sampled`, if its value equals its own
+    The sampled id may be anywhere in its row, and the others in any order. A position is without a row if it
+    is outside the loss, if its row is padding alone, or, in the form `sampled`, if its value equals its own
     log-prob.
     """
     return tuple(

@@ -54,7 +54,7 @@ def fake() -> Iterator[FakeAtropos]:
 
 @dataclass(slots=True)
 class Bench:
-    """A consumer of a fake server, with all that it said and how long it rested."""
+    """A consumer of a fake server, with all its reports and the lengths of its rests."""
 
     root: Path
     base: Path
@@ -83,7 +83,7 @@ class Bench:
         )
 
     def run(self, steps: int | None, *, rests: int = 10, **settings: Any) -> int:
-        """Until so many updates, or until it has rested so often."""
+        """Run for `steps` updates, or until it has rested `rests` times."""
 
         def rest(seconds: float) -> None:
             self.rested.append(seconds)

@@ -1,4 +1,4 @@
-"""Stock vLLM and SGLang servers of the demo's model, and the environment on one of them."""
+"""Stock vLLM and SGLang servers of the demo's model, and the environment on either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "vllm": ("--enable-scale-out", "--max-model-len", str(CONTEXT)),
     "sglang": ("--context-length", str(CONTEXT)),
 }
-"""What the environment's documentation asks for, and the model's own length."""
+"""The flags of the environment's documentation, with the model's own length."""
 
 
 def stock(servers: Servers, name: str, *more: str, environment: Mapping[str, str] | None = None) -> Server:

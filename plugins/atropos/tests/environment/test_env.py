@@ -92,7 +92,7 @@ async def test_a_group_leaves_with_log_probs_masks_and_the_reason_for_each_turn_
     for sequence in group.sequences:
         assert sequence.logprobs is not None
         assert sequence.notes is not None
-        assert all(turn.unscored for turn in sequence.notes.turns)  # random weights are no judge
+        assert all(turn.unscored for turn in sequence.notes.turns)  # random weights cannot judge
         assert sum(sequence.mask) == sum(turn.end - turn.begin for turn in sequence.notes.turns)
 
 

@@ -21,7 +21,7 @@ from tests.servers.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.atropos]
 STEPS = 9
-"""It ends when so many batches were given out or wait, which is before the trainer is done with them."""
+"""The environment ends when this many batches were given out or wait, before the trainer has used all."""
 LONGEST_S = 900.0
 BATCH = 16.0
 

@@ -1,4 +1,4 @@
-"""The whole of it: run-api, trainer and environment as processes, until the policy does better."""
+"""The whole system: run-api, trainer and environment as processes, until the policy does better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server may be killed and started again: it is waited for, and told of the environment anew."""
+"""The server may be killed and restarted: the environment waits for it, and registers again."""
 
 from __future__ import annotations
 

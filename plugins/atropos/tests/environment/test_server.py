@@ -1,4 +1,4 @@
-"""One APIServer over any engine: ids as they were sampled, and log-probs for each of them."""
+"""One APIServer over any engine: ids as they were sampled, and a log-prob for each."""
 
 from __future__ import annotations
 

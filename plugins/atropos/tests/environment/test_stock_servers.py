@@ -81,7 +81,7 @@ async def taught(env: Any) -> list[tuple[Attempt, ScoredRollout]]:
 
 
 def check_rows(turn: ScoredTurn, renderer: Renderer, top_k: int) -> None:
-    """Each row is what a plain forward says after the hinted prompt; the end of the turn has one too."""
+    """Each row equals a plain forward's after the hinted prompt; the end of the turn has a row too."""
     (hint,) = {turn.hints[chosen] for chosen in turn.chosen}
     ids = turn.turn.sampled.ids
     prompt = renderer.prompt_ids(splice(turn.turn.conversation, hint, Placement.LAST_USER))

@@ -53,7 +53,7 @@ def hindsight(
     judging: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Hindsight:
-    """A judge that always has the same hint, unless told."""
+    """A judge that always has the same hint by default."""
     teaching = HindsightSettings(**{"top_k": 5, "unscored_after": 1000} | settings)
     rules = JudgeSettings(**{"attempts": 2, "placement": placement} | (judging or {}))
     verdicts = Verdicts(

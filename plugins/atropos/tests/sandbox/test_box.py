@@ -41,7 +41,7 @@ def there(folder: str) -> bool:
 async def seen(mark: str, there: bool) -> None:
     """Wait until such a process is there, or is not."""
     async with asyncio.timeout(60):
-        while bool(processes_with(mark)) != there:  # noqa: ASYNC110 - nothing tells when
+        while bool(processes_with(mark)) != there:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.2)
 
 

@@ -16,7 +16,7 @@ CLONE3 = 435
 
 
 def verdict(machine: str, number: int, *given: int, audit: int | None = None) -> int:
-    """What the kernel does with a call: `seccomp_data` has its number at byte 0, the machine at byte 4, and
+    """The filter's verdict on a call: `seccomp_data` has its number at byte 0, the machine at byte 4, and
     its arguments from byte 16 on."""
     calls = MACHINES[machine]
     data, held, at = {0: number, 4: calls.audit if audit is None else audit}, 0, 0

@@ -1,4 +1,4 @@
-"""What the tests of the plugin share. Those on slime's own code run where SLIME_CHECKOUT names its folder."""
+"""Fixtures of the plugin's tests. Those on slime's own code run where SLIME_CHECKOUT names its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of two tensor-parallel processes does with slime's own loss function."""
+"""The work of each of two tensor-parallel processes with slime's own loss function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN, VALUES = 457, 466
 
 
 def logits_of(row: Row) -> Tensor:
-    """[length, VALUES] in fp32: whatever a model says, the loss is a function of it."""
+    """[length, VALUES] in fp32: any logits will do, since the loss is a function of them."""
     generator = torch.Generator().manual_seed(sum(row.response))
     return torch.randn(len(row), VALUES, generator=generator)
 
@@ -84,7 +84,7 @@ def through_slime(checkout: Path, lessons: Sequence[Lesson]) -> tuple[float, lis
         calculate_per_token_loss=False,
         recompute_loss_function=False,
         allgather_cp=False,
-        rollout_temperature=0.6,  # which the plugin does not read
+        rollout_temperature=0.6,  # the plugin does not read it
         global_batch_size=len(lessons),
     )
     loss, _, logged = loss_function(args, batch, 1, len(lessons), own[None])

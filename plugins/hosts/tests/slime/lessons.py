@@ -27,7 +27,7 @@ OBJECTIVES = {
 def made(
     items: Sequence[Item], objective: ObjectiveSettings, student: TeacherServer, base: Path
 ) -> list[Lesson]:
-    """Lessons whose teacher is the base; `student` tells the policy's likeliest ids, if they learn."""
+    """Lessons whose teacher is the base; `student` gives the policy's likeliest ids, if they learn."""
     settings = Settings(model=str(base), objective=objective)
     return lessons_of(
         items,

@@ -1,4 +1,4 @@
-"""The plugin's hook as slime's contract test wants it: it looks for the mark that its own example leaves."""
+"""The plugin's hook for slime's contract test, which looks for the mark that its own example leaves."""
 
 from __future__ import annotations
 

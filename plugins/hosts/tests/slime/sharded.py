@@ -1,4 +1,4 @@
-"""What each of several processes does that share a vocabulary."""
+"""The work of each of several processes that share a vocabulary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_row(seed: int) -> Tensor:
 
 
 def own_columns(logits_TV: Tensor, ranks: int) -> Tensor:
-    """This process's, of a vocabulary padded as Megatron pads it, with logits that nobody may read."""
+    """This process's columns of a vocabulary padded as by Megatron; the padding's logits must not be read."""
     width = -(-logits_TV.shape[-1] // ranks) + 3
     padded_TV = pad(logits_TV, (0, ranks * width - logits_TV.shape[-1]), value=50.0)
     return padded_TV[:, dist.get_rank() * width :][:, :width]

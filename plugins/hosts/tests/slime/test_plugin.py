@@ -1,4 +1,4 @@
-"""slime's own contract tests and its own loss function run the plugin, where a checkout of it is named."""
+"""slime's own contract tests and its own loss function run the plugin, if SLIME_CHECKOUT is set."""
 
 from __future__ import annotations
 

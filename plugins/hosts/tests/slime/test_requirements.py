@@ -1,4 +1,4 @@
-"""What slime's step would make wrong is refused, with the setting or the flag."""
+"""Settings and flags that slime's step would compute wrongly are refused by name."""
 
 from __future__ import annotations
 

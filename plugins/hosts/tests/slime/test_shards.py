@@ -30,7 +30,7 @@ TOGETHER = [pytest.param(ranks, marks=pytest.mark.cluster) for ranks in (2, 3)]
 def outcomes_of(
     processes: ForkServerContext, ranks: int, work: Callable[..., object], *arguments: object
 ) -> list[Any]:
-    """What `work(ranks, *arguments)` returned in so many processes; one is this one."""
+    """The results of `work(ranks, *arguments)` in each of `ranks` processes; a single one is this process."""
     if ranks > 1:
         outcomes = several(processes, ranks, joined, partial(work, ranks, *arguments))
         assert not any(isinstance(outcome, Exception) for outcome in outcomes), outcomes

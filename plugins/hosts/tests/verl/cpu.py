@@ -20,7 +20,7 @@ class Cpu(PlatformBase):
     def is_available(self) -> bool:
         return True
 
-    def current_device(self) -> str:  # where others have an index, tensors go
+    def current_device(self) -> str:  # others return an index; tensors take both
         return "cpu"
 
     def device_count(self) -> int:

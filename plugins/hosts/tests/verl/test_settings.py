@@ -1,4 +1,4 @@
-"""What verl cannot train by is refused before it is imported."""
+"""Settings that verl cannot train by are refused before it is imported."""
 
 from __future__ import annotations
 

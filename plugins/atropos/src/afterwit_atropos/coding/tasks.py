@@ -45,7 +45,7 @@ PUBLISHED = {"prompt": "task", "tests": "test_code"}
 FILES = (".jsonl", ".json", ".parquet")
 
 SAVED = ("dataset_info.json", "dataset_dict.json")
-"""One of them is in a folder that the `datasets` library saved."""
+"""A folder that the `datasets` library saved contains one of these files."""
 
 DEBIANS = ("lib/python3/dist-packages", f"local/lib/python3.{sys.version_info.minor}/dist-packages")
 """The package folder of Debian's Python, which a virtual environment does not list."""

@@ -68,7 +68,7 @@ class Box:
         return ran
 
     async def read(self, path: str) -> str:
-        """A file's text. OSError if there is no such file, or if it has more than `MOST_READ` bytes."""
+        """A file's text. OSError if the file is missing or has more than `MOST_READ` bytes."""
         return str(_checked(await self._ask("read", path=path))["text"])
 
     async def write(self, path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Answers calls of the solution's functions, one line of JSON each. It has no access to the tests."""
+"""Answers calls of the solution's functions, one line of JSON each. It cannot read the tests."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class _Program(ctypes.Structure):
 
 
 def deny_calls() -> None:
-    """Deny them to this process and all that it will start. OSError if the kernel has no such filter."""
+    """Deny them to this process and all that it will start. OSError if the kernel lacks such filters."""
     machine = platform.machine()
     if machine not in MACHINES:
         raise OSError(f"no filter of system calls for {machine}, only for {' and '.join(MACHINES)}")
