@@ -27,12 +27,12 @@ def copied(load: Callable[..., Any]) -> Callable[..., Any]:
     kept: dict[str, Any] = {}
 
     @wraps(load)
-    def loaded(folder: Any, **given: Any) -> Any:
-        named = name_of(Path(folder), given)
-        if named is None:
-            return load(folder, **given)
+    def loaded(pretrained_model_name_or_path: Any, **given: Any) -> Any:
+        folder = Path(pretrained_model_name_or_path)
+        if (named := name_of(folder, given)) is None:
+            return load(pretrained_model_name_or_path, **given)
         if named not in kept:
-            first = load(folder, **given)
+            first = load(pretrained_model_name_or_path, **given)
             kept[named] = copy.deepcopy(first)  # the first one may read its weights from the files
             return first
         found = copy.deepcopy(kept[named])
