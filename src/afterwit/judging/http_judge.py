@@ -36,7 +36,9 @@ NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence
 
 CONTROL = re.compile(
     r"<(?=[|\uff5c][^<>\s]{1,64}[|\uff5c]>|/?(?:s|bos|eos|(?:start|end)_of_turn|turn\|)>|<SYS>>|/SYS>>|\|?turn\|?>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])"
+    r"|<(?=(?:seed:\w{1,32}|/?role|SPECIAL_\d{1,4}|extra_id_\d{1,4}|[se]op)>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|g?MASK|sMASK|BOS|EOS)\])"
+    r"|\[(?=\|\w{1,32}\|\]|e~\[)|\](?=~!?b[\[\]])"
 )
 """The first character of a control token of a known family. The judge's own template is not known here."""
 

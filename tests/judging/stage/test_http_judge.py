@@ -99,6 +99,17 @@ async def test_the_question_goes_out_as_a_chat_request_and_the_answer_comes_back
         "</s>",
         "[/INST]",
         "<<SYS>>",
+        "<seed:bos>",
+        "<role>",
+        "<SPECIAL_11>",
+        "<extra_id_1>",
+        "<sop>",
+        "[gMASK]",
+        "[BOS]",
+        "[|user|]",
+        "[e~[",
+        "]~b]",
+        "]~!b[",
     ],
 )
 async def test_a_control_token_of_any_family_is_broken_before_another_judge_reads_it(endpoint, client, token):
