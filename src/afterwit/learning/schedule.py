@@ -263,13 +263,16 @@ def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
     return replace(settings, **{name: noted[name] for name in CHOOSE if name in noted})
 
 
-def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
+def next_update(choice: NextBatch, settings: LearnerSettings, *, later: int = 0) -> str:
+    """When the next update starts, in words. `later`: how many turns failed and cannot be claimed yet."""
     batch, least = settings.batch, settings.min_batch
     held = f"; {counted(choice.held, 'turn')} for more of the same session" if choice.held else ""
     held += f"; {counted(choice.review, 'turn')} for your review" if choice.review else ""
+    held += f"; {counted(later, 'turn')} of a failed update wait for another try" if later else ""
     if not choice.ready:
         late = f", or at {least} after {duration(settings.max_wait_s)}" if least < batch else ""
-        return f"no judged turn waits{held}: the next update starts at {batch}{late}"
+        none = "no other judged turn waits" if later else "no judged turn waits"
+        return f"{none}{held}: the next update starts at {batch}{late}"
     ready = (
         counted(choice.ready, "turn")
         if choice.ready > batch

@@ -108,7 +108,7 @@ def overview(
         turns=store.counts().states,
         in_update=store.in_update(now=now),
         next=choice,
-        next_words=next_update(choice, settings),
+        next_words=next_update(choice, settings, later=store.tried_later(now=now)),
         stages=tuple(store.statuses()),
         helping=whole.sentence,
         own=len({each.adapter for each in versions} - {SHARED}),

@@ -255,6 +255,11 @@ class Work(Reading, Orders):
         held = "state = 'JUDGED' AND reason IS NULL AND owner IS NOT NULL AND lease_until > ?"
         return int(self._db.value(f"SELECT count(*) FROM turns WHERE {held}", (now,)))
 
+    def tried_later(self, *, now: float) -> int:
+        """How many judged turns a learner gave back after a failure, and may not claim yet."""
+        given_back = "state = 'JUDGED' AND reason IS NULL AND retry_at > ?"
+        return int(self._db.value(f"SELECT count(*) FROM turns WHERE {given_back}", (now,)))
+
     def waiting(self, *, now: float) -> list[Waiting]:
         """The judged turns that a learner could claim now, oldest first, including those that wait for a
         person.

@@ -41,6 +41,12 @@ def test_turns_held_back_for_their_session_are_counted_apart() -> None:
     assert message.startswith("1 of 16 turns wait; 2 turns for more of the same session: ")
 
 
+def test_turns_of_a_failed_update_are_no_lost_turns() -> None:
+    assert next_update(NOTHING, PUBLISHED, later=6).startswith(
+        "no other judged turn waits; 6 turns of a failed update wait for another try: the next update"
+    )
+
+
 def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
     place: Place, samples: Callable[..., list[JudgedTurn]], caplog: pytest.LogCaptureFixture
 ) -> None:

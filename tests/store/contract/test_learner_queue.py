@@ -38,7 +38,8 @@ def test_what_waits_is_judged_unclaimed_and_not_backing_off(store: Store) -> Non
     store.claim("learn", owner="learner", limit=2, lease_s=10.0, now=100.0)
     assert [turn.since for turn in store.waiting(now=100.0)] == [float(ord("c"))]
     store.release(["a"], owner="learner", now=101.0, retry_in_s=60.0, error="out of memory")
-    assert len(store.waiting(now=102.0)) == 1
+    assert (len(store.waiting(now=102.0)), store.tried_later(now=102.0)) == (1, 1)
+    assert store.tried_later(now=161.0) == 0
     assert [turn.since for turn in store.waiting(now=161.0)] == [97.0, 98.0, 99.0]
 
 
