@@ -202,7 +202,7 @@ def examination(
 
 
 def examined_judge(settings: JudgeSettings, engine: Engine | None) -> str:
-    """The name under which a judge's ability is kept: another one is examined anew."""
+    """The name under which a judge's ability is kept: a judge with another name is examined again."""
     if settings.client is not None:
         return f"{settings.client} {settings.model} at {settings.url}"
     if settings.url is not None:

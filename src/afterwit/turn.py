@@ -161,7 +161,7 @@ def one_line(message: Message, width: int) -> str:
 
 
 SHARED = "shared"
-"""The adapter of all who have no personal one. Whole weights are its versions too."""
+"""The adapter of everyone without a personal one. Whole weights are its versions too."""
 
 Division = Literal["shared", "per_key", "per_session_group"]
 """Who has a personal adapter: no one; each API key; each group of sessions that a key names."""

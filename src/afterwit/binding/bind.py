@@ -152,8 +152,8 @@ def _about(incoming: IncomingRequest, recent: Sequence[Recent], relation: Relati
 
 
 def _goes_on_as(shape: Shape, known: Shape | None) -> bool:
-    """Whether an agent with its own instructions and tools is told its conversation, and not asked about it:
-    another model may have written the summary."""
+    """Whether a request lets an agent with its own instructions and tools go on, and is not about its
+    conversation: another model may have written the summary."""
     return (
         known is not None and bool(shape.tools) and (shape.tools, shape.system) == (known.tools, known.system)
     )

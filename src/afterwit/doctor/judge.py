@@ -52,7 +52,7 @@ def kept_by(settings: Settings, home: Path, folder: Path) -> Keep:
     def keep(ability: Ability, judge: str) -> None:
         if not (home / CONFIG).exists():
             return
-        with suppress(StoreMismatch):  # the store's own test says so
+        with suppress(StoreMismatch):  # the store's own test reports it
             with closing(build.store_of_model(settings, home, folder, bind=False)) as store:
                 keep_ability(store, ability, settings.judge, judge=judge)
 

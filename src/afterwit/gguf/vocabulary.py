@@ -317,7 +317,7 @@ def _name_of(folder: Path, data: Mapping[str, Any]) -> str:
     whole = bool(model.get("ignore_merges"))
     known = (name for name, rule in RULES.items() if (rule.splits, rule.whole) == (splits, whole))
     name = next(known, None)
-    normal = (data.get("normalizer") or {}).get("type") in (None, "NFC")  # which llama.cpp leaves out
+    normal = (data.get("normalizer") or {}).get("type") in (None, "NFC")  # llama.cpp skips NFC
     if not normal or model["type"] != "BPE" or steps[-1].get("type") != "ByteLevel" or name is None:
         raise SettingError(
             f"llama.cpp's name for how {folder}/tokenizer.json splits a text is not known: {CONVERT}"

@@ -112,7 +112,7 @@ class Forgetter:
         turns = tuple(turn for session in sessions for turn in self._store.turn_ids(session))
         plans = self._plans(turns)
         if not (orders[0].replay and any(found.steps for found in plans.values())):
-            drop_halfway(self._trainer.versions.root)  # what another order left there may hold these turns
+            drop_halfway(self._trainer.versions.root)  # the files of another order may hold these turns
         try:
             if not plans:
                 self._claims.remove_forgotten(turns)

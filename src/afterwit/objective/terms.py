@@ -322,7 +322,7 @@ def reference_kl(logprobs_TV: Tensor, reference_TV: Tensor) -> Tensor:
 
 
 def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
-    """The log-probs and, as one more [T, K + 1], that of everything but these ids, or the valid ones of them.
+    """The log-probs with one more column [T, K + 1]: that of all ids but these, or but the valid ones.
 
     The tail is log(1 - sum of exp). `TAIL_CEILING` keeps it finite; where it applies there is no gradient.
     """

@@ -68,14 +68,14 @@ class Terminal(Console):
 
 class Working:
     """A step of a command: its words, n of m, the seconds so far, and about how many are left; and under it
-    what a command puts there."""
+    the command's own output."""
 
     under: RenderableType | None = None
 
     def __init__(
         self, console: Console | None, soon_s: float = SOON_S, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """On a console that is no terminal, print a step as a line once it has lasted `soon_s` seconds."""
+        """On a console that is not a terminal, print a step as a line once it has lasted `soon_s` seconds."""
         self._console, self._soon_s, self._now = console, soon_s, now
         self._words, self._done, self._of, self._began, self._before = "", 0, 0, now(), 0
         self._printed = self._began

@@ -123,7 +123,7 @@ def turn_table(records: Sequence[Record], *, width: int) -> Table:
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """The beginning of each id, longer where another one listed begins alike."""
+    """The beginning of each id, longer where another listed id has the same beginning."""
     short = [each[:ID_CHARS] for each in ids]
     for chars in range(ID_CHARS + 1, max(map(len, ids), default=0) + 1):
         beginnings = Counter(short)

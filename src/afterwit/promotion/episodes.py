@@ -3,8 +3,8 @@
 A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words
 or feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.
 
-Below are what many of them prove of the version that served them, and the decisions on versions, which are
-kept as events. The suite decides on a hold. All events move the step size of the next updates.
+Below are conclusions from many episodes about the version that served them, and the decisions on versions,
+which are kept as events. The suite decides on a hold. All events move the step size of the next updates.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class Publisher:
             await self._engine.discard()
             raise
         alike = [name for name, share in seen.shares.items() if not share.distinguishes]
-        if alike and version.restores != 0:  # the base's own weights are no news
+        if alike and version.restores != 0:  # the base's own weights are not news
             log.info("%s: the probe cannot tell version %d from %s", STAGE, number, " and ".join(alike))
         await self._engine.promote()
         self._earlier[SERVED] = seen.logprobs

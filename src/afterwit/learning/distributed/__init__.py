@@ -1,4 +1,4 @@
-"""A learner of several processes, and the place of this one among them. Importing it imports no torch."""
+"""A learner of several processes, and this process's place among them. Does not import torch."""
 
 from __future__ import annotations
 
