@@ -50,7 +50,7 @@ os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
 
 
 class SignOfLife:
-    """While processes import and collect, or a test is long: says for how long no test has ended."""
+    """While processes import and collect, or a test is long: prints for how long no test has ended."""
 
     EVERY_S = 8.0
 
@@ -122,14 +122,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """With several processes; one alone says what it collects."""
+    """With several processes; one alone prints what it collects."""
     plugins = session.config.pluginmanager
     if plugins.hasplugin("dsession"):
         plugins.register(SignOfLife(plugins.get_plugin("terminalreporter")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests measured, such as the seconds until something that was killed was back."""
+    """Print the measurements of tests, such as the seconds until a killed process was back."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{report.nodeid}: {name} {value}")

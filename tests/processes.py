@@ -26,7 +26,7 @@ def fork_server() -> None:
 
 
 def _forked(path: bytes, arguments: Sequence[str], fds: Sequence[int]) -> int:
-    """What `spawnv_passfds` does, without a new interpreter: the last argument is the program."""
+    """Like `spawnv_passfds`, but without a new interpreter: the last argument is the program."""
     if child := os.fork():
         return child
     try:

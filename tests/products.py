@@ -1,4 +1,4 @@
-"""Parameters of a product: a diagonal in every run, the rest of it in `make test-slow`."""
+"""Parameters of a product: a diagonal in every run, the rest in `make test-slow`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def diagonal(*axes: Iterable[object] | Mapping[str, object]) -> list[ParameterSe
 
 
 def some(step: int, values: Iterable[object]) -> list[ParameterSet]:
-    """All of the values; of those that are not slow, slow are the ones between each `step`-th and the next.
+    """All values; of those that are not marked slow, only each `step`-th stays fast.
 
-    For cases that differ little: what they prove together, each one proves.
+    For cases that differ little: each one proves what they prove together.
     """
     made, fast = [], 0
     for value in values:

@@ -22,7 +22,7 @@ DEADLINE_S = 1200.0
 def started(
     context: ForkServerContext, size: int, work: Callable[..., object], *args: object
 ) -> Iterator[tuple[list[BaseProcess], Callable[[int], Any]]]:
-    """`work(*args)` runs in so many ranks. With them comes what a rank has returned or raised so far."""
+    """Run `work(*args)` in `size` ranks. Yields them, and a function for a rank's result so far."""
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     with TemporaryDirectory() as name:
         processes = []
@@ -48,7 +48,7 @@ def started(
 
 
 def several(context: ForkServerContext, size: int, work: Callable[..., object], *args: object) -> list[Any]:
-    """What `work(*args)` returned or raised, by rank; None from one that was killed."""
+    """The result or exception of `work(*args)`, by rank; None from one that was killed."""
     with started(context, size, work, *args) as (processes, outcome):
         for process in processes:
             process.join(DEADLINE_S)

@@ -24,7 +24,7 @@ SCOPE = "key/client"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A turn that was asked for, and what the store knows of it by now."""
+    """A turn that was requested, and its state in the store by now."""
 
     store: Store
     incoming: IncomingRequest

@@ -1,4 +1,4 @@
-"""Which turn a request follows, and what it says about it."""
+"""The turn that a request follows, and its next state."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_messages_a_turn_added_are_found_by_its_parents_call_if_the_history_
 
 
 def renamed(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The history as clients keep it that number all calls of a conversation anew."""
+    """The history of a client that renumbers all calls of a conversation."""
     known = {call.id: f"call_{at:035}" for at, call in enumerate(c for m in messages for c in m.tool_calls)}
     return tuple(
         replace(

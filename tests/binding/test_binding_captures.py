@@ -1,4 +1,4 @@
-"""What real clients sent, bound: which turn is whose parent, which are beside the line, what answers what."""
+"""Requests of real clients, bound: each turn's parent, the auxiliary turns, and the answers to each turn."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_gptme_tells_what_came_of_a_command_in_a_message_of_the_system():
 
 
 def test_copilots_line_goes_on_through_compactions_that_it_asks_for_beside_it():
-    """Each compaction is asked behind the last reply, with all tools; the line keeps what was said last."""
+    """Each compaction's request follows the last reply, with all tools; the line keeps the last messages."""
     rows = replay("copilot_compaction")
     assert [(kind, session) for kind, _, session in tree(rows)] == [
         ("side" if place in (2, 5, 6) else "main", 0) for place in range(10)

@@ -1,4 +1,4 @@
-"""What clients add under a person's name."""
+"""Text that clients add under a person's name."""
 
 from __future__ import annotations
 

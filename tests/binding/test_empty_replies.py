@@ -1,4 +1,4 @@
-"""A reply without visible text gets its next state, whatever the client sends back of it."""
+"""A reply without visible text gets its next state, whatever part the client sends back."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 def frames_of(number: int, count: int) -> list[tuple[str, str]]:
-    """None, and so many of the others: which, changes from piece to piece."""
+    """No frame, and `count` of the others, which change from piece to piece."""
     return [FRAMES[0], *(FRAMES[1 + (number + 3 * other) % (len(FRAMES) - 1)] for other in range(count))]
 
 

@@ -1,4 +1,4 @@
-"""Agents that write calls out as text, and append what a tool said to the reply that called it."""
+"""Agents that write calls out as text, and append a tool's result to the reply that called it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments: what clients change does not change them, what a conversation says does."""
+"""Segments depend on a conversation's words, not on what clients change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A summary that a side turn wrote is not what a person said, in whatever words a client wraps it."""
+"""A summary by a side turn is not a person's message, in whatever words a client wraps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system's Chromium, which asks nobody but the page."""
+"""The system's Chromium, which connects to the page alone."""
 
 from __future__ import annotations
 

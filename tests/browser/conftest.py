@@ -1,4 +1,4 @@
-"""Chromium over a gateway with a made-up history. Neither is started before a test asks for it."""
+"""Chromium over a gateway with a made-up history. Neither is started before a test needs it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ PROBE = Probe(ids=(1, 2), logprobs=(-1.0,))
 
 @dataclass
 class History:
-    """What happened so far."""
+    """The events so far."""
 
     store: Store
     renderer: Renderer
@@ -75,7 +75,7 @@ class History:
     waiting: list[str] | None = None
 
     def play(self, sessions: int) -> None:
-        """So many sessions; people complain less as versions go by."""
+        """Play `sessions` sessions; people complain less as versions go by."""
         self.waiting = []
         self.store.commit_version(
             Version(number=0, parent=None, origin=Origin.BASE, created=self.now, probe=PROBE), now=self.now
@@ -104,7 +104,7 @@ class History:
         reply = Message(role="assistant", content=DONE[kind])
         turn = self._turn(session, messages, reply)
         if number % 9 == 8:
-            return  # nobody replied
+            return  # no one replied
         words = self.random.choice(THANKS) if kept else COMPLAINTS[kind]
         hints = () if kept else (HINTS[kind],)
         self._judge(turn, [Message(role="user", content=words)], reward=1 if kept else -1, hints=hints)
@@ -259,7 +259,7 @@ class History:
         return tuple(effects)
 
     def _effect(self, turn: str) -> Effect:
-        """A turn found bad falls, and its tokens are pushed down, some of them far; a good one rises."""
+        """A turn found bad falls, and its tokens are pushed down, some far; a good one rises."""
         record = self.store.turn(turn)
         reward, ids = record.verdict.reward if record.verdict else 0, record.sampled_turn.sampled.ids
         hinted = bool(record.verdict and record.verdict.hints)
@@ -279,7 +279,7 @@ class History:
 
 
 def play(store: Store, renderer: Renderer, *, sessions: int, now: float) -> float:
-    """Fill a store with so many sessions from `now` on; returns the time of the last thing that happened."""
+    """Fill a store with `sessions` sessions from `now` on, and return the time of the last event."""
     history = History(store, renderer, Random(0), now)
     history.play(sessions)
     store.set_status("judge", True, "idle", now=history.now)

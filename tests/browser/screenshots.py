@@ -20,7 +20,7 @@ WIDTH = 1180
 
 
 async def take(home: Path, out: Path) -> None:
-    """The lessons, and the first turn of the one that was said most often; without the gateway's engine."""
+    """The lessons, and the first turn of the one given most often; without the gateway's engine."""
     with tempfile.TemporaryDirectory() as name:
         shutil.copy(home / "store.db", name)
         with store_of_home(Path(name)) as store:

@@ -1,4 +1,4 @@
-"""What the tests of the twelve bugs share: a tiny model, a gateway on a real socket, a whole loop."""
+"""Fixtures of the tests of the twelve bugs: a tiny model, a gateway on a real socket, a whole loop."""
 
 from tests.gateway.conftest import gateway as gateway
 from tests.gateway.conftest import model as model

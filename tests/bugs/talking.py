@@ -1,4 +1,4 @@
-"""The demo's model, and one made of it that repeats the talk of its hints; what either learns from hints."""
+"""The demo's model, and a copy that repeats the talk of its hints; the effect of hints on either."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ OPENING = "As the hint says"
 SHARES = {"none": 0.2, "clean": 0.0, "talk": 0.9}
 """How often the talkative model opens with talk: without a hint, with one, with one that talks itself."""
 STEPS, ROWS = 300, 16
-"""So many that it tells a clean hint from one that talks: else its own teacher talks as much as it does."""
+"""Enough to distinguish a clean hint from one that talks: else its own teacher talks as much as it does."""
 SETTINGS = LearnerSettings(lora_rank=0, lr=4e-4, weight_decay=0.0, device="cpu", threads=1, max_tokens=1024)
 OBJECTIVE = ObjectiveSettings(objective="topk_opd", hint_selection="longest", logprob_diff_clip=0.0, beta=0.0)
 
 Judged = Callable[[Task, Random], Verdict]
-"""What a judge makes of a response to a task."""
+"""A judge's verdict on a response to a task."""
 
 
 def asked(task: Task) -> Conversation:
@@ -57,7 +57,7 @@ def model_in(folder: Path) -> PreTrainedModel:
 
 
 def talkative(folder: Path) -> Path:
-    """The shipped model, taught to open with talk of hints as often as `SHARES` says, in `folder`."""
+    """The shipped model, taught to open with talk of hints at the rates in `SHARES`, in `folder`."""
     renderer, random, model = renderer_of(SHIPPED), Random(1), model_in(SHIPPED)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
     for _ in range(STEPS):

@@ -30,7 +30,7 @@ LORA = replace(EXACT, lora_rank=8, lora_alpha=16.0, lr=1e-2)
 def test_an_adapter_learns_from_hints_alone(
     model: Path, renderer: Renderer, objective: str, head: str
 ) -> None:
-    """Nothing else has a weight. What the hinted base says of the response, the adapter comes to say."""
+    """Nothing else has a weight. The adapter's log-probs of the response become those of the hinted base."""
     chosen = ObjectiveSettings(
         objective=objective, w_rl=0.0, beta=0.0, hint_selection="shortest", k=200, logprob_diff_clip=0.0
     )

@@ -1,6 +1,6 @@
 """A reverse KL over the teacher's top-K ids, truncated or renormalised.
 
-It is smallest where the student has left these ids: the sum has no bin for what is elsewhere.
+It is smallest where the student has left these ids: the sum lacks a bin for all others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.objective.batches import toward
     st.lists(st.floats(0, 12), min_size=2, max_size=6, unique=True),
 )
 def test_mass_that_leaves_the_kept_ids_is_never_rewarded(seed: int, k: int, shifts: list[float]) -> None:
-    """From the teacher on, ever more of it: what a truncated or renormalised sum is minimised by."""
+    """Move ever more mass away, from the teacher on: that minimises a truncated or renormalised sum."""
     teacher = 2 * default_rng(seed).normal(size=8)
     outside = np.argsort(-teacher, kind="stable")[k:]
     losses = []

@@ -1,7 +1,7 @@
 """The whole service answered 503 while weights were swapped.
 
-Here new weights come while requests stream over HTTP: nobody is turned away, nothing is cut, and every token
-knows its version.
+Here new weights come while requests stream over HTTP: no request is refused or cut, and every token has its
+version.
 """
 
 from __future__ import annotations

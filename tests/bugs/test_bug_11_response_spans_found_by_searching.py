@@ -1,4 +1,4 @@
-"""Which tokens are the response was found by searching for its text or ids in a re-rendered conversation.
+"""A response's tokens were found by searching for its text or ids in a re-rendered conversation.
 
 With another tokenisation, or the same words earlier in the prompt, something else was trained.
 """
@@ -32,7 +32,7 @@ async def recorded(gateway: Serving) -> JudgedTurn:
 async def test_what_trains_are_the_ids_that_were_sampled_after_the_prompt_that_was_read(
     tmp_path: Path, renderer: Renderer
 ) -> None:
-    """The engine says its words letter by letter, as no tokenizer writes them; the prompt holds them too."""
+    """The engine samples its words letter by letter, unlike any tokenizer; the prompt holds them too."""
     letters = [id for letter in SAYS for id in renderer.encode(letter)]
     assert letters != list(renderer.encode(SAYS))
     end = min(renderer.end_ids)

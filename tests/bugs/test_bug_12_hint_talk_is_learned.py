@@ -87,7 +87,7 @@ async def test_hints_beside_it_that_speak_of_the_task_teach(
     assert not speaks_of_hints(CLEAN)
 
 
-# What is learned, with the demo's model.
+# The effect of learning on the demo's model.
 
 RULES = VoteRules(
     votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8, reads=Reads(keeps_longest=True)

@@ -24,7 +24,7 @@ TEXTS = (QWEN3_TEMPLATE, START)
 
 
 def byte_level() -> Tokenizer:
-    """As Qwen's: bytes, split by a pattern, behind a normalizer."""
+    """As Qwen's: bytes, split by a pattern, after a normalizer."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     words = pre_tokenizers.Split(Regex(r"\p{L}+|\p{N}|[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"), behavior="isolated")
@@ -124,7 +124,7 @@ def test_ids_of_texts_that_share_beginnings_are_those_of_the_whole(kind: str, te
 
 @cache
 def encoder_of(kind: str) -> Encoder:
-    """One for all examples: what it keeps comes from every one of them, and some of it is dropped."""
+    """One for all examples: its cache holds texts of every example, and some are dropped."""
     return Encoder(tokenizer_of(kind), TEXTS, most_bytes=20_000)
 
 

@@ -1,4 +1,4 @@
-"""Reading responses: what is told apart, what is held back, and what becomes of a call that is none."""
+"""Reading responses: distinguishing their parts, holding text back, and calls that turn out to be none."""
 
 from __future__ import annotations
 

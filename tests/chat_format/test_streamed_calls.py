@@ -224,7 +224,7 @@ def test_a_call_of_an_unknown_tool_is_told_when_it_is_whole():
 
 
 def test_the_anthropic_client_parses_what_there_is_of_a_call_that_was_cut():
-    """It parses the arguments with every piece, and raises for what is no beginning of JSON."""
+    """It parses the arguments with every piece, and raises for text that cannot begin JSON."""
     import anthropic
 
     hermes = next(entry for entry in CONVENTIONS if entry.name == "hermes")
@@ -277,7 +277,7 @@ def test_nothing_is_handed_on_that_no_json_begins_with(text):
 
 
 def completed(text: str) -> Any:
-    """The object that some ending makes of a beginning; None if none of those that are tried does."""
+    """The object that a beginning becomes with some ending; None if every ending that is tried fails."""
     closing, quoted, escaped = "", False, False
     for sign in text:
         if quoted:

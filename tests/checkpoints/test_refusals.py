@@ -1,4 +1,4 @@
-"""A place that does not answer, refuses or is full says so in a sentence that names what would help."""
+"""A place that does not answer, refuses or is full: the error is a sentence that names what would help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT = "s3://bucket/versions"
 
 
 class Answered(Exception):
-    """What botocore raises for a server's answer."""
+    """Like botocore's exception for a server's answer."""
 
     def __init__(self, status: int, code: str, message: str = "") -> None:
         super().__init__(code)

@@ -1,4 +1,4 @@
-"""What every place that machines share versions at has to do."""
+"""The contract of every place at which machines share versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the person of the chat world likes is decided by the answer's text alone."""
+"""The taste of the chat world's person depends on the answer's text alone."""
 
 from itertools import chain, combinations
 from random import Random

@@ -52,7 +52,7 @@ def parse(**body: Any) -> ModelRequest:
 
 
 def messages(*said: dict[str, Any]) -> tuple[Message, ...]:
-    """What is said before a last message of the user."""
+    """The parsed messages before a last message of the user."""
     return parse_request({"messages": [*said, *HI]}, LIMITS).conversation.messages[:-1]
 
 

@@ -26,7 +26,7 @@ KINDS = {
 
 
 def faults(document: dict[str, Any]) -> list[str]:
-    """What Kubernetes would refuse of a manifest, unknown fields too. KeyError for a kind not in `KINDS`."""
+    """Faults for which Kubernetes would refuse a manifest, unknown fields too. KeyError outside `KINDS`."""
     validator = _validator(KINDS[document["apiVersion"], document["kind"]])
     return [error.message for error in validator.iter_errors(document)]
 

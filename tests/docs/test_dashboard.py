@@ -29,13 +29,13 @@ TARGETS = [
     for target in panel["targets"]
 ]
 PROMETHEUS = "127.0.0.1:8720"
-"""What Prometheus itself calls the gateway that it reads: it adds the label `instance`."""
+"""Prometheus's own name for the gateway that it reads, in the label `instance`."""
 Series = list[tuple[str, dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
 async def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
-    """What `/metrics` tells after ninety sessions, an unjudged answer, a request and a check of the judge."""
+    """The series of `/metrics` after ninety sessions, an unjudged answer, a request and a judge's check."""
     async with world_in(tmp_path_factory.mktemp("history"), Renderer.load(MODEL)) as world:
         await world.serving.store.call(lambda store: keep_shares(store, {"right": 0.9, "invalid": 0.0}))
         await world.serving.store.call(answer_one)
@@ -104,7 +104,7 @@ async def test_every_query_finds_series_with_the_labels_that_it_names(
 async def test_every_name_in_an_alternative_is_one_that_is_served_or_that_another_objective_has(
     series: Series,
 ) -> None:
-    """A misspelt alternative of `a|b` would hide behind the other."""
+    """The other alternative of `a|b` would hide a misspelt one."""
     for param in TARGETS:
         (target,) = param.values
         for selector in selectors(parsed(target["expr"])):

@@ -49,7 +49,7 @@ def container(pod: str, name: str) -> dict[str, Any]:
 
 
 def parsed(words: Sequence[str]) -> Mapping[str, Any]:
-    """What our command line makes of `afterwit WORDS`; nothing runs."""
+    """The parsed parameters of `afterwit WORDS`; nothing runs."""
     group = typer.main.get_command(app)
     outer = group.make_context("afterwit", list(words), resilient_parsing=True)
     name, command, rest = group.resolve_command(outer, list(words))  # type: ignore[attr-defined]

@@ -65,7 +65,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(site: Path, home: Path) -> Iterator[Callable[[str], str]]:
-    """What code prints where the examples are installed: in one process, which imports torch once."""
+    """The output of code where the examples are installed: in one process, which imports torch once."""
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "HOME": str(home), "AFTERWIT_HOME": str(home)}
     with subprocess.Popen(

@@ -11,7 +11,7 @@ SOURCE = ROOT / "src" / "afterwit"
 
 
 def names(heading: str) -> list[str]:
-    """What the first column of a section's table names."""
+    """The names in the first column of a section's table."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]

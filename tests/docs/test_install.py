@@ -1,4 +1,4 @@
-"""What `make` installs, without installing it."""
+"""The packages that `make` installs, without installing them."""
 
 from __future__ import annotations
 

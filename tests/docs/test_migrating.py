@@ -170,7 +170,7 @@ def value_of(setting: str, recipe: str, home: Path) -> Any:
 
 
 def states(row: tuple[str, str, str], value: Any) -> bool:
-    """Whether the row says this value, as a number or a word."""
+    """Whether the row contains this value, as a number or a word."""
     said = re.findall(r"[\w.-]*\w", " ".join(row).replace(",", ""))
     if isinstance(value, str | bool):
         return {True: "on", False: "off"}.get(value, value) in said

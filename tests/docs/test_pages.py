@@ -1,4 +1,4 @@
-"""What the pages name is there."""
+"""Files and names that the pages mention exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACES = (
     "src/afterwit/objective",
     "benchmarks",
 )
-"""Where a page's names of files begin: at the root, or in the folder that it is about."""
+"""The folders to which a page's names of files are relative: the root, or the folder that it is about."""
 
 
 def files(page: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""The benchmark of an update runs, and says how fast it is and that it is right."""
+"""The benchmark of an update runs, and reports its speed and that it is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat world's pretraining data is what its model's README says, and the same for the same seed."""
+"""The chat world's pretraining data agrees with its model's README, and is the same for the same seed."""
 
 from itertools import islice
 from random import Random

@@ -1,4 +1,4 @@
-"""What is compared is compared alike, and what came of it can be read."""
+"""Runs are compared under equal conditions, and their results can be read."""
 
 from __future__ import annotations
 

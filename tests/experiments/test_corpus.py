@@ -1,4 +1,4 @@
-"""The pretraining data is what the model's README says, and the same for the same seed."""
+"""The pretraining data agrees with the model's README, and is the same for the same seed."""
 
 from itertools import islice
 from pathlib import Path

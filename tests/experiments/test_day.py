@@ -122,7 +122,7 @@ def drawn(random: Random, count: int) -> tuple[int, ...]:
 
 
 def session_rows(number: int, places: Collection[int], *, behind: int) -> tuple[list[Row], list[Row]]:
-    """Turns of a session; and after a hint, with so many tokens behind it, and without."""
+    """Turns of a session; and after a hint, with `behind` tokens after the hint, and without."""
     random, students, read = Random(number), list[Row](), list[Row]()
     ids = drawn(random, SMALL.system)
     for place in range(5):

@@ -1,4 +1,4 @@
-"""What the shipped models were trained on can be drawn again, byte for byte."""
+"""The training data of the shipped models can be drawn again, byte for byte."""
 
 from __future__ import annotations
 

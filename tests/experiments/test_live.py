@@ -1,4 +1,4 @@
-"""Live runs are kept as the report said them, and their tables hold their means."""
+"""Live runs are kept as in their reports, and their tables hold their means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of practice: its table, and what an agent that keeps what it was told would reach."""
+"""The study of practice: its table, and the result of an agent that would keep every correction."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _known(plan: Plan, preference: float) -> RunResult:
 
 
 def pretended(plan: Plan, told: Callable[[], object]) -> RunResult:
-    """What the processes do in place of a simulation."""
+    """The work of the processes in place of a simulation."""
     if plan.settings:
         raise ValueError("no room in the context")
     for _ in range(plan.interactions):

@@ -19,7 +19,7 @@ LATE = measure(24, "fresh", page.preference)
 
 
 def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None) -> list[RunResult]:
-    """A run a value, for the seeds 0, 1, ... unless told, with the value as its last preference."""
+    """A run a value, for the seeds 0, 1, ... by default, with the value as its last preference."""
     return [
         RunResult(
             name=name,

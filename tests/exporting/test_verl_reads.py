@@ -22,7 +22,7 @@ EXAMPLES = [an_example("wrong", -1, hint=HINT), an_example("right", 1)]
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Any:
-    """As the page on exporting says: JSON lines, then Parquet."""
+    """As on the page on exporting: JSON lines, then Parquet."""
     lines = tmp_path / "samples.jsonl"
     lines.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in FORMATS["verl"](EXAMPLES)))
     data = datasets.load_dataset("json", data_files=str(lines), cache_dir=str(tmp_path / "cache"))["train"]
@@ -51,7 +51,7 @@ def test_its_data_set_takes_the_prompts(rows: Any, tmp_path: Path) -> None:
 
 
 def test_its_batches_hold_the_columns_and_its_loss_reads_them(rows: Any) -> None:
-    """One batch padded as the page says; verl's own policy loss at the recorded log-probs has ratio 1."""
+    """One batch padded as on the page; verl's own policy loss at the recorded log-probs has ratio 1."""
     import torch
     from omegaconf import OmegaConf
     from verl.protocol import DataProto

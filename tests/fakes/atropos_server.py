@@ -21,9 +21,9 @@ class FakeAtropos:
         self.poisoned = False
         """Groups came before any trainer: registrations change nothing until it is reset."""
         self.failures: list[tuple[int, bytes]] = []
-        """What the next calls of /batch answer instead: a status and a body."""
+        """Answers to the next calls of /batch instead: a status and a body each."""
         self.torn = 0
-        """So many of the next answers of /batch end in the middle."""
+        """The number of next answers of /batch that end in the middle."""
         self.waiting = 3
         """Groups that make no batch yet."""
         self.url = ""

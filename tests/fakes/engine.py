@@ -1,4 +1,4 @@
-"""An engine without a model: it says what a script tells it to, token by token, with made-up log-probs."""
+"""An engine without a model: it samples a script's tokens one by one, with made-up log-probs."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class FakeEngine:
         self.fault: str | None = None
         self.reduced: str | None = None
         self.pause_after: int | None = None
-        """Tokens after which it waits for `resume`; `paused` says that it does."""
+        """Tokens after which it sets `paused` and waits for `resume`."""
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
         self._script, self._end_id, self._together = script, end_id, together
         self._staged: tuple[str, int] | None = None
         self.own: dict[str, int] = {}
-        """The adapters of somebody's own that it has, and their versions."""
+        """The personal adapters that it has, and their versions."""
         self._open = True
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:

@@ -16,7 +16,7 @@ HINT = rf"\boxed{{1}}[HINT_START]{HINT_WORDS}[HINT_END]"
 
 
 def asks_for_hint(messages: Sequence[Message]) -> bool:
-    """Which of the two questions this is."""
+    """Whether this is the question for a hint, not the one for a vote."""
     return any(HINT_MARK in (message.content or "") for message in messages)
 
 
@@ -38,7 +38,7 @@ class FakeJudge:
         self.asked: list[tuple[tuple[Message, ...], float, int, int]] = []
         self.most_at_once = 0
         self.weighed: list[str] = []
-        """What it was asked of hints: whether to follow them is harmful."""
+        """The questions on whether it is harmful to follow a hint."""
         self.harm: Answer | Exception = Answer(words=r"\boxed{accept}")
         self._now = 0
         self.hold: asyncio.Event | None = None

@@ -1,5 +1,5 @@
 """Models whose files were loaded before are copied from memory: transformers takes five times as long to
-build a tiny one. Tests load few models, each of them often."""
+build a tiny one. Tests load few models, each often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM
 
 LARGEST = 4 * 2**20
-"""Bytes of a folder's files: a larger model is loaded as ever, so that no copy of it stays in memory."""
+"""Bytes of a folder's files: a larger model is loaded as usual, so that no copy stays in memory."""
 UNREAD = {"config", "_name_or_path"}
 """Arguments that do not count: the configuration's own fields do, but for the folder's name."""
 

@@ -22,7 +22,7 @@ def arguments(number: int) -> str:
 
 
 def calls(renderer: Renderer) -> Script:
-    """A script that calls the tool in every turn: which turn it is can be told from the prompt's calls."""
+    """A script that calls the tool in every turn: it counts the turns by the calls in the prompt."""
 
     def script(prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
         number = renderer.decode(prompt_ids).count("todo")

@@ -21,7 +21,7 @@ of the server, before it answers."""
 
 
 class S3:
-    """What is in it lives as long as this process."""
+    """A server of S3 whose contents live as long as this process."""
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)

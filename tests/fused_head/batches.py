@@ -27,7 +27,7 @@ def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
 
 
 def parts_of(head: Head) -> dict[str, Tensor]:
-    """What a head consists of, named as in `HeadGradients`."""
+    """The parts of a head, named as in `HeadGradients`."""
     parts = {"weight_VD": head.weight_VD, "bias_V": head.bias_V}
     return {name: part for name, part in parts.items() if part is not None}
 

@@ -65,7 +65,7 @@ def test_loss_terms_and_all_gradients_are_the_plain_ones(made: Pass, chunk: int)
 
 
 def taught(target: Target, settings: ObjectiveSettings) -> torch.Tensor:
-    """What the teacher's opinion becomes: a gap, an advantage, a log-prob."""
+    """The teacher's part of the target: a gap, an advantage, a log-prob."""
     targets = target.tokens
     if targets.kept is None:
         return targets.gap_N
@@ -112,7 +112,7 @@ def test_targets_are_the_plain_ones(made: Pass) -> None:
 
 
 def assert_same_kept(one: Kept | None, other: Kept | None, settings: ObjectiveSettings) -> None:
-    """Bit for bit the same ids, and what is said of them but for rounding."""
+    """Bit for bit the same ids, and the same values but for rounding."""
     assert type(one) is type(other)
     if one is None or other is None:
         return

@@ -49,7 +49,7 @@ def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | N
 
 
 def test_gradients_lose_only_what_rounding_to_bfloat16_loses() -> None:
-    """Each is off by 2^-8 of itself at most, so a sum of them is by 2^-8 of the sum of their sizes."""
+    """Each is off by 2^-8 of itself at most, so their sum is off by 2^-8 of the sum of their sizes."""
     head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), product=added_up_in_fp32)
     states_ND, grad_logits_NV = drawn(9, 40, seed=1).bfloat16(), drawn(9, 3000, seed=2) * 1e-4
     gradients = HeadGradients(weight_VD=torch.full((3000, 40), 2.0), bias_V=torch.zeros(3000))
@@ -146,7 +146,7 @@ SLOW = ("read ids", "soft cap", "sums")
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in WORK]
 )
 def test_compiled_work_is_the_work(name: str) -> None:
-    """What it returns and what it writes, for one row, for several, for another number of them."""
+    """It returns and writes the same, for one row, for several, for another number of rows."""
     function, work = WORK[name]
     compiled = CompiledOnGpu(function.__wrapped__, on="cpu", backend="aot_eager")
     for rows in (5, 3, 1, 4):

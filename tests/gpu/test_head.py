@@ -53,7 +53,7 @@ def a_pass(**more: Any) -> Pass:
 
 
 def learned(made: Pass, device: torch.device, *, chunk: int | None = None) -> Outcome:
-    """What a device makes of a pass whose targets are given."""
+    """A device's outcome of a pass whose targets are given."""
     there = moved(made, device)
     gradients = HeadGradients(
         **{

@@ -53,7 +53,7 @@ def test_a_tree_is_attended_to_as_under_a_dense_mask(
     dtype: torch.dtype, paths: list[Path], groups: int, seed: int
 ) -> None:
     """Random trees: single tokens, branches on branches, several trees. `packing/test_attention` searches
-    more of them on a CPU."""
+    more on a CPU."""
     assert apart(paths, groups, seed, dtype, torch.device("cpu")) <= BOUNDS[dtype]
 
 

@@ -56,7 +56,7 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def updated(
     student: Path, base: Path, items: list[Item], objective: ObjectiveSettings, settings: LearnerSettings
 ) -> tuple[Tensor, dict[str, float]]:
-    """How far every weight that trains went, in one row; and the metrics."""
+    """The step of every weight that trains, in one row; and the metrics."""
     policy = policy_of(student, settings)
     frozen = policy.trained.base or model_of(base, settings)
     before = weights(policy)

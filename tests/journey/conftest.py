@@ -22,7 +22,7 @@ HINT = "Read the file before you write about it, then answer in one line."
 
 
 class PlainJudge:
-    """Finds every response wrong, and always says the same should have been done."""
+    """Finds every response wrong, and always gives the same hint."""
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
@@ -32,7 +32,7 @@ class PlainJudge:
 
 
 def _boxes(messages: Sequence[Message]) -> str:
-    """Which boxes the prompt offers: the evaluation's has a 0."""
+    """The extra box that the prompt offers: the evaluation's has a 0."""
     text = "".join(message.content or "" for message in messages)
     return "0" if "[HINT_START]" not in text else ""
 
@@ -86,7 +86,7 @@ def client(url: str, key: str = "none") -> AsyncOpenAI:
 
 
 async def until(look: Callable[[], Awaitable[T | None]], *, within_s: float = 500.0) -> T:
-    """What `look` returns once it is not None. The limit ends a test that hangs; it measures no speed."""
+    """The first result of `look` that is not None. The limit ends a test that hangs; it measures no speed."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if (found := await look()) is not None:

@@ -20,7 +20,7 @@ PROBED = {"role": "user", "content": "What does notes/todo.txt say?"}
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with a key."""
+    """A person with a key."""
 
     name: str
     agent: AsyncOpenAI
@@ -50,7 +50,7 @@ class Person:
 
 
 async def person(runtime: Runtime, name: str) -> Person:
-    """Somebody new, with a key of this name."""
+    """A new person, with a key of this name."""
     assert runtime.url is not None
     key = f"aw-{name}"
     await runtime.store.call(
@@ -75,7 +75,7 @@ async def _is_refused(agent: AsyncOpenAI) -> bool:
 
 
 async def newer(someone: Person, than: str) -> tuple[str, list[float]]:
-    """What somebody hears once the version is another one."""
+    """The answer that a person gets once the version is another one."""
 
     async def heard() -> tuple[str, list[float]] | None:
         found = await someone.hears()

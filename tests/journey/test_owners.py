@@ -1,4 +1,4 @@
-"""Who may do what over one home at one time."""
+"""Commands that may run over one home at the same time, and those that may not."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def test_what_was_learned_from_a_turn_in_a_database_is_served(
 async def test_two_gateways_and_a_judge_of_three_homes_meet_in_a_database(
     settings: Callable[..., Settings], tmp_path: Path, url: str
 ) -> None:
-    """A conversation goes on at the other gateway. The judge asks once an hour: it hears of the turn."""
+    """A conversation goes on at the other gateway. The judge, which polls once an hour, is notified."""
     store = {"url": url}
     gateway = settings({"store": store, "learner": {"enabled": False}})
     judging = settings({"store": store, "judge": {"poll_s": 3600.0}, "learner": {"enabled": False}})

@@ -1,4 +1,4 @@
-"""What one machine learned is served by another, whose disk was empty, over a real S3 server."""
+"""A machine with an empty disk serves the versions that another one learned, over a real S3 server."""
 
 from __future__ import annotations
 

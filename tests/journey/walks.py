@@ -78,7 +78,7 @@ async def _post(url: str, path: str, body: dict[str, Any]) -> None:
     async with aiohttp.request("POST", f"{url}{path}", json=body) as response:
         assert response.status == 200, await response.text()
         await response.read()
-    await asyncio.sleep(0.5)  # what is told along with the next call of the store
+    await asyncio.sleep(0.5)  # for writes that ride along with the next call of the store
 
 
 async def chat(model: Path, home: Path, walk: Walk) -> None:

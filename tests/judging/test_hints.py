@@ -1,4 +1,4 @@
-"""Which hints are kept, and how one is put into a prompt."""
+"""The choice of hints, and how one is put into a prompt."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ WIDTH = sum(PARTS)
 
 
 def a_reply(kind: str, by: float, random: Random) -> LogProbs:
-    """Noise of a nat, and so many nats more of an example and an opening of the kind."""
+    """Noise of a nat, and `by` more nats for an example and an opening of the kind."""
     found = [random.gauss(-20.0, 1.0) for _ in range(WIDTH)]
     for at in (KINDS.index(kind), PARTS[0] + KINDS.index(kind)):
         found[at] += by

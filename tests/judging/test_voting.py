@@ -280,7 +280,7 @@ def test_a_verified_verdict_counts_only_what_stands_together():
         ([1, 1, 1], [1, 1, 1], 1, False),  # as many, but the reward is undivided
         ([-1, -1, 1], [-1, -1, -1], 0, False),
         ([-1, -1, 1], [1, -1, -1], 0, False),
-        ([-1, -1, -1], [-1, -1, -1], -1, False),  # who never says what to do instead is heard
+        ([-1, -1, -1], [-1, -1, -1], -1, False),  # one who never gives a hint still counts
         ([-1, -1, 1], [1, 1, -1], -1, True),
         ([0, 0, 0], [1, 1, -1], 0, True),
     ],

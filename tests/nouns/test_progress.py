@@ -77,7 +77,7 @@ def test_a_slow_decline_is_found_by_the_trend_over_all_and_one_of_long_ago_by_th
 
 
 def test_of_sessions_that_ran_together_those_that_came_first_count_as_the_first():
-    """All sixteen of a round come at once, and short answers, which nobody complains of, end first."""
+    """All sixteen of a round come at once, and short answers, which get no complaints, end first."""
     requests = []
     for turn, complaints in enumerate((16, 15, 8, 8)):
         for n in range(16):

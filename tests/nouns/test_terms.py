@@ -1,4 +1,4 @@
-"""Which terms a judged turn carries, or why it ends."""
+"""The terms that a judged turn carries, or the reason why it ends."""
 
 from __future__ import annotations
 

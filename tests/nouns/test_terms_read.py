@@ -1,4 +1,4 @@
-"""Which of its terms a turn learns by under an objective, and why it learns by none."""
+"""The terms that train a turn under an objective, and the reason if none does."""
 
 import math
 from itertools import product

@@ -14,7 +14,7 @@ POLL = 30.0
 
 
 class ScriptedStep:
-    """A stage whose steps do what a list says, and that is told to stop after the last."""
+    """A stage whose steps follow a list, and that gets the signal to stop after the last."""
 
     def __init__(self, signals: Signals, *outcomes: bool | Exception) -> None:
         self.signals = signals

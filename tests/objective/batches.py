@@ -41,7 +41,7 @@ def toward(student, teacher, **settings):
 
 
 def rounded(made):
-    """The sample with its logits on a coarse grid, so that many are equal."""
+    """The sample with its logits on a coarse grid, where many are equal."""
     return {name: np.round(2 * a) / 2 if name.startswith("logits") else a for name, a in made.items()}
 
 

@@ -1,4 +1,4 @@
-"""The objectives once more, from their statement alone: float64, loops, scalars, derivatives by hand.
+"""The objectives written again from their statement alone: float64, loops, scalars, derivatives by hand.
 
 Shares no line with the package. Here is what a batch makes of its samples: baselines, routing, hints, means
 and denominators. `reference_tokens` has the value and the derivatives of each term at one token.

@@ -50,7 +50,7 @@ def test_a_group_that_agrees_carries_no_term_and_leaves_its_neighbours_gradient_
 
 
 def test_in_a_batch_of_arrays_the_group_is_all_samples_of_the_prompt():
-    """Rewards (1, 1, 0): the third has no term, and is still part of the mean."""
+    """Rewards (1, 1, 0): the third is without a term, and is still part of the mean."""
     made = {"logits_current": [[1.0, 0.0]], "ids": [0], "group": "p"}
     batch = [made | {"reward": reward} for reward in (1.0, 1.0, 0.0)]
     loss = evaluate(batch, {"objective": "rl", "w_rl": 1, "baseline": "group", "beta": 0}).loss

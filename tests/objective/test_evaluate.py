@@ -114,7 +114,7 @@ def test_settings_are_read_without_torch():
 
 
 def test_a_greedy_turn_is_not_weighted_by_what_sampled_it():
-    """Greedy decoding has no probabilities: its log-probs correct nothing, here as in the learner."""
+    """Greedy decoding does not sample: its log-probs correct nothing, here as in the learner."""
     made = sample(rng(), tau=0.0)
     settings = {"objective": "token_opd", "beta": 0}
     assert evaluate([made], settings).loss == evaluate([made | {"behaviour": None}], settings).loss

@@ -146,8 +146,8 @@ def test_the_importance_weight_is_truncated_and_never_touches_ids_that_are_score
     ],
 )
 def test_extreme_logits_stay_finite(dtype, objective, tail_bucket, selection, subset):
-    """Every objective with every rule and subset; precision and tail in turns, each pair of them with each
-    value of the others."""
+    """Every objective with every rule and subset; precision and tail in turns, each pair with each value of
+    the others."""
     made = sample(rng(), tokens=6, hints=2)
     for name in ("logits_current", "logits_old", "logits_teacher", "logits_base"):
         made[name] = rng(len(name)).choice([-1e4, 0.0, 1e4], size=made[name].shape).astype(dtype)

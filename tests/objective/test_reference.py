@@ -85,7 +85,7 @@ APART = 23
 
 
 def cells_of(objective, selection):
-    """Few of them, so that with each objective, and with each rule, every pair of values meets."""
+    """A few cells, so that with each objective, and with each rule, every pair of values meets."""
     first = 9 * (OBJECTIVES.index(objective) + SELECTIONS.index(selection))
     return CELLS[first % APART :: APART]
 

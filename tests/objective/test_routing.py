@@ -1,4 +1,4 @@
-"""Routing through the objective: what a turn learns by, why by nothing, and what the loss makes of it."""
+"""Routing through the objective: the terms of a turn, the reason if it has none, and its part in the loss."""
 
 import numpy as np
 import pytest

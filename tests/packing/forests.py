@@ -1,4 +1,4 @@
-"""Random rows that share their beginnings, and what each of them is alone."""
+"""Random rows that share their beginnings, and each row alone."""
 
 from __future__ import annotations
 

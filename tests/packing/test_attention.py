@@ -62,7 +62,7 @@ def cuda_backward(
     *,
     scale: float,
 ) -> tuple[Tensor, ...]:
-    """Its backward, likewise."""
+    """Its backward, in the same way."""
     assert (max_q, max_k) == (query.shape[2], key.shape[2])
     assert logsumexp.is_contiguous()
     groups = query.shape[1] // key.shape[1]

@@ -55,7 +55,7 @@ def learned(model: PreTrainedModel, logits: list[Tensor], seed: int) -> tuple[Te
 
 def apart(model: PreTrainedModel, paths: list[Path], seed: int) -> float:
     """The largest difference of packed and single rows, relative to the largest value of its kind: of logits
-    (and losses, which are sums of them) or of gradients."""
+    (and losses, which are sums of logits) or of gradients."""
     plain, packed = one_by_one(model, paths), together(model, paths)
     logits = [(one.detach(), other.detach()) for one, other in zip(plain, packed, strict=True)]
     (loss, slopes), (again, found) = (learned(model, each, seed) for each in (plain, packed))

@@ -1,4 +1,4 @@
-"""Which models may run packed rows, and that the others are left as they were."""
+"""Models that may run packed rows; all others are left as they were."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def test_linear_attention_is_named(tmp_path: Path) -> None:
 
 
 def test_a_model_in_which_neighbours_are_seen_is_found_out_by_its_logits(tmp_path: Path) -> None:
-    """As with a convolution or a recurrence, which no field of the config tells."""
+    """As with a convolution or a recurrence, which no field of the config shows."""
     model = loaded(tiny_llama(tmp_path))
 
     def leak(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:

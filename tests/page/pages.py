@@ -31,7 +31,7 @@ class Tags(HTMLParser):
 
 
 def played(store: Store) -> None:
-    """Two judged turns, one of them learned; an update and a hold."""
+    """Two judged turns, one learned; an update and a hold."""
     add_judged(store, "t1", HINTED, now=10.0)
     add_judged(store, "t2", Verdict(reward=1, source=Source.VOTES), now=20.0)
     add(store, "t3", now=30.0)

@@ -34,7 +34,7 @@ def corrected(store: Store, id: str, words: str, *, now: float, **changes: str) 
 
 
 def practised(store: Store, number: int, count: int) -> None:
-    """So many answers that version 1 learned from, and one that waits."""
+    """Add `count` answers that version 1 learned from, and one that waits."""
     lesson = store.lesson(number)
     prompt = store.turn(lesson.corrections[0].turn).sampled_turn
     said = Message(role="assistant", content="Short.")

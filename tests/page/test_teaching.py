@@ -1,4 +1,4 @@
-"""A turn is taught on the page: by a thumb, in so many words, and by a better answer."""
+"""A turn is taught on the page: by a thumb, by a hint in words, and by a better answer."""
 
 from __future__ import annotations
 

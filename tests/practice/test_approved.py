@@ -1,4 +1,4 @@
-"""What people approved, in practice: no lesson that would spoil it is spread, and some of it goes along."""
+"""Approved answers in practice: no lesson that would spoil them is spread, and some go along."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_lesson_that_spoils_what_its_source_approved_keeps_to_its_own_prompts(
     assert lesson.spoils is Spoils.OWN
     assert {answer.prompt for answer in lesson.answers} == {"moon"}
     assert {answer.prompt for answer in lesson.along} == {"rain"}
-    store.withdraw(["tea"])  # its source wants it otherwise by now
+    store.withdraw(["tea"])  # its source has withdrawn its approval by now
     store.commit_version(a_version(1, [each.turn for each in store.waiting(now=house.now)]), now=house.now)
     house.engine.version = 1
     assert house.step()

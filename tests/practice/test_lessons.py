@@ -1,4 +1,4 @@
-"""Which hints are one lesson, which are spread, and when a lesson is learned."""
+"""Hints that make one lesson, lessons that are spread, and when a lesson is learned."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def correct(store: Store, id: str, *hints: str, now: float = NOW, flags: Any = (
 
 
 def recorded(store: Store, *ids: str, **more: Any) -> None:
-    """Turns of other sessions that nobody corrected."""
+    """Add turns of other sessions that no one corrected."""
     for id in ids:
         add(store, id, now=NOW - 9, **{"session": id, "conversation": asks(f"What is {id}?")} | more)
 
@@ -235,7 +235,7 @@ def test_real_turns_that_make_an_update_go_first(store: Store) -> None:
 class House:
     """A practice stage over a store and a scripted engine that serves the base.
 
-    With a `gap`, the engine can score, and its teacher is so many nats from each answer.
+    With a `gap`, the engine can score, and its teacher is that far from each answer, in nats.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class House:
         return Answer(words=vote)
 
     async def scores(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
-        """The teacher's, and without the lesson: a prompt that was not corrected is asked for both."""
+        """Scores of the teacher, and without the lesson: an uncorrected prompt is scored both ways."""
         self.scored.append((rows[0], weights))
         ids = rows[0].response_ids
         sampled = sum(-0.25 * (place % 4) for place in range(len(ids)))

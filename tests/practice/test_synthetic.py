@@ -241,7 +241,7 @@ def test_where_the_policy_has_left_the_base_the_teacher_shows_the_way_back(
     (lesson,) = store.lessons()
     assert [(each.gap, each.state) for each in lesson.answers] == [(5.0, State.JUDGED)] * 2
     assert [(each.gap, each.state) for each in lesson.along] == [(3.0, State.JUDGED)]
-    assert store.turn(lesson.along[0].turn).verdict.hints == ("",)  # the lesson has no part in that
+    assert store.turn(lesson.along[0].turn).verdict.hints == ("",)  # without the lesson
 
 
 def test_forgetting_the_correction_forgets_what_was_drawn_for_it(store: Store, renderer: Renderer) -> None:

@@ -58,7 +58,7 @@ def sure(base: Path, renderer: Renderer) -> list[JudgedTurn]:
 
 
 def chosen(model: torch.nn.Module, prompt: tuple[int, ...]) -> tuple[int, ...]:
-    """What the model would say: its likeliest tokens."""
+    """The model's greedy response."""
     ids = list(prompt)
     with torch.no_grad():
         for _ in range(WORDS):
@@ -88,7 +88,7 @@ def contradicting(
 
 
 def approve(model: torch.nn.Module, store: Store, count: int = 5) -> None:
-    """People approved what the model says anyway."""
+    """Add approvals of the model's own greedy responses."""
     for number in range(count):
         keep(store, approved(number, chosen(model, (5 + number, 6, 7))))
 
@@ -110,7 +110,7 @@ def keep(store: Store, item: SuiteItem) -> None:
 def thank(
     model: torch.nn.Module, store: Store, samples: list[JudgedTurn], *, source: str, since: float = 10.0
 ) -> None:
-    """A person approved what the model says anyway, in turns that the store holds."""
+    """A person approves the model's own greedy responses, in turns that the store holds."""
     for sample in samples:
         ids = chosen(model, sample.turn.prompt_ids)
         sure = Sampled(

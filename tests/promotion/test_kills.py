@@ -51,7 +51,7 @@ def learn_and_die_deciding(place: Place) -> None:
 
 
 def judge_turn(store: Store, turn: str, verdict: Verdict) -> None:
-    """What the judge stage does with a verdict, in its transaction."""
+    """Store a verdict as the judge stage does, in its transaction."""
     store.claim("judge", owner="judge", limit=1, lease_s=60, now=1.0)
     with store.transaction():
         store.judged(turn, verdict, rl=True, opd=False, reason=None, owner="judge", now=1.0)

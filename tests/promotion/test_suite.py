@@ -70,7 +70,7 @@ def test_the_newest_items_of_each_stratum_are_chosen_and_few_of_one_source():
     assert [each.turn for each in writes] == [f"t{n}" for n in range(39, 31, -1)]
     assert [each.turn for each in chosen if each.stratum == "text"] == [
         f"t{n}" for n in range(59, 51, -1)
-    ]  # nobody else approved any
+    ]  # no other source approved any
 
 
 def test_several_sources_share_a_stratum_and_a_busy_one_has_an_equal_part_at_least():
@@ -240,7 +240,7 @@ def ends(*probabilities: float) -> ItemRead:
 def test_a_response_that_surely_ends_where_it_ended_is_expected_to_be_as_long_as_it_was() -> None:
     assert ends(0, 0, 0, 1).tokens == 4
     assert ends(1, 0, 0, 1).tokens == 1
-    assert ends(0, 0.5, 0, 1).tokens == 3  # half of them end after two tokens, half after four
+    assert ends(0, 0.5, 0, 1).tokens == 3  # half end after two tokens, half after four
 
 
 @given(st.floats(0.05, 1), st.integers(1, 12))

@@ -107,7 +107,7 @@ FACTS = Facts(
 
 @dataclass
 class PretendEngine:
-    """Loads anything but `broken`; probes as told, -1 and -2 by default."""
+    """Loads anything but `broken`; returns the set probes, -1 and -2 by default."""
 
     version: int = 0
     facts: Facts = FACTS
@@ -362,7 +362,7 @@ async def test_the_alarm_stays_until_another_version_is_served() -> None:
 
 
 async def health_of(house: House) -> list[tuple[bool, str]]:
-    """What the stage reports from its start until it has polled twice after the first report."""
+    """The stage's reports from its start until it has polled twice after the first report."""
     told: list[tuple[bool, str]] = []
     signals, polls, loop = Signals(), 0, asyncio.get_running_loop()
 

@@ -1,8 +1,8 @@
 """Installs what tests run beside Afterwit: `python -m tests.servers.install vllm sglang llama_cpp ...`.
 
 Servers, and verl, whose engine trains. Each gets a virtual environment of its own under build/servers, from a
-frozen list of requirements, once: a stamp in it holds the hash of all it was made from. All of them compute
-on the CPU.
+frozen list of requirements, once: a stamp in it holds the hash of all it was made from. All compute on the
+CPU.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ FINISH: Mapping[str, Callable[[Path], None]] = {
     "atropos": _nothing,
     "verl": _finish_verl,
 }
-"""What remains to be done for each in its folder of packages."""
+"""The last step of each installation, in its folder of packages."""
 
 
 def _place(name: str) -> Path:

@@ -25,7 +25,7 @@ TAIL = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start."""
+    """A server to start."""
 
     server: str
     """A name in COMMANDS."""
@@ -84,7 +84,7 @@ class Server:
         return f"{self.launch.server} {what}. The end of {self.log}:\n{tail}"
 
     def kill(self) -> None:
-        """As a crash would: every process of it gets SIGKILL."""
+        """As a crash would: each of its processes gets SIGKILL."""
         self._tell(b"k")
 
     def end(self) -> None:

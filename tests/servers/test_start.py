@@ -1,4 +1,4 @@
-"""A server that cannot start says why."""
+"""A server that cannot start raises with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each library really wrote, read back with its own reader."""
+"""The files that each library really wrote, read back with its own reader."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_wandb_writes_offline_runs_of_one_id_with_nothing_but_numbers(tmp_path: 
 
 
 def blocks(data: bytes) -> Iterator[bytes]:
-    """LevelDB's log behind a header of 7 bytes: checksum, length, type, bytes; in blocks of 32 KiB."""
+    """LevelDB's log after a header of 7 bytes: checksum, length, type, bytes; in blocks of 32 KiB."""
     at, whole = 7, b""
     while at < len(data):
         if 2**15 - at % 2**15 < 7:  # too little for a header: filled up

@@ -1,4 +1,4 @@
-"""Verdicts against what several other sources said; shares of an update."""
+"""Verdicts that contradict several other sources; shares of an update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is doubtful about a hint."""
+"""Flags of doubtful hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which judged turns wait for a person."""
+"""The judged turns that wait for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise of a number format is told from other weights, whatever the noise."""
+"""Noise of a number format is distinguished from other weights, whatever the noise."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_noise_hides_is_told_to_be_hidden_and_no_right_version_is_refused_f
 
 
 def test_the_error_is_that_of_many_draws() -> None:
-    """The spread of s over many draws of noise that grows with the move, against what one draw says."""
+    """The spread of s over many draws of noise that grows with the move, against the estimate of one draw."""
     right, other, _ = answers(7, moved=0.1, noise=0.0)
     random, found = Random(3), []
     for _ in range(400):

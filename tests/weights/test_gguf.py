@@ -177,7 +177,7 @@ PIECES = {
     "qwen2": "I|'ve| |1|2| cats|,| \n\n|1|.| it|'S| größer|  | 日本",
     "llama-bpe": "I|'ve| |12| cats|,| \n\n|1|.| it|'S| größer|  | 日本",
 }
-"""What llama.cpp makes of a text, before pairs are merged."""
+"""llama.cpp's pieces of a text, before pairs are merged."""
 
 
 @pytest.mark.parametrize("name", PIECES)
@@ -235,7 +235,7 @@ def test_pieces_merge_the_best_score_first_and_bytes_are_the_rest(head: Head) ->
 
 
 class Divided(str):
-    """A text that counts the parts that are taken of it."""
+    """A text that counts the parts that are taken."""
 
     taken = 0
 

@@ -1,4 +1,4 @@
-"""What is loaded is no part of a file any more."""
+"""Loaded tensors are not part of a file any more."""
 
 from __future__ import annotations
 

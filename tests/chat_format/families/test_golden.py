@@ -1,4 +1,4 @@
-"""What each family's models write, whole and in every cut, becomes what a client expects."""
+"""The text of each family's models, whole and in every cut, is parsed as a client expects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse(
 
 
 def check_deltas(events: list[ResponseEvent]) -> None:
-    """What is told of a call before its end begins its arguments, and is never a whole JSON text."""
+    """The deltas of a call before its end begin its arguments, and are never a whole JSON text."""
     begun: dict[int, str] = {}
     order = [event.index for event in events if isinstance(event, CallDelta | ParsedCall)]
     complete = [event for event in events if isinstance(event, ParsedCall)]
@@ -88,7 +88,7 @@ def test_no_cut_of_the_stream_changes_the_message(transcript: Transcript):
 
 @by_name
 def test_nothing_is_shown_that_is_taken_back(transcript: Transcript):
-    """What a beginning of the stream has shown is the beginning of what the whole shows."""
+    """The output for a beginning of the stream is a beginning of the whole output."""
     reasoning, content, calls, _ = parse([transcript.text], transcript.convention, transcript.thought)
     told, said, made = "", "", []
     for some in parse(list(transcript.text), transcript.convention, transcript.thought)[3]:
@@ -113,7 +113,7 @@ def test_without_tools_no_call_is_made(transcript: Transcript):
 @each
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_forced_opening_leads_to_the_named_call(convention: Convention, opened: bool):
-    """The end of the first golden transcript's call, put behind the opening, completes it."""
+    """The end of the first golden transcript's call, put after the opening, completes it."""
     thought = convention.thoughts[0] if opened and convention.thoughts else None
     opening = convention.forced_opening("read", thought)
     free = convention.forced_opening(None, thought)

@@ -37,7 +37,7 @@ TOOLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """What a model wrote, and what a client gets of it."""
+    """A model's text, and the response that a client gets."""
 
     convention: Convention
     name: str

@@ -153,7 +153,7 @@ def test_every_replay_renders_and_nothing_that_was_said_is_left_out(tokenizer: T
         rendered = renderer.text(conversation)
         assert renderer.encode(rendered)
         for said in conversation.messages:
-            if "llama3" in name and said.tool_calls:  # it leaves out text beside a call
+            if "llama3" in name and said.tool_calls:  # it leaves out text next to a call
                 continue
             assert (said.content or "") in rendered, replay
 

@@ -33,7 +33,7 @@ async def store(tmp_path: Path) -> AsyncIterator[AsyncStore]:
 
 
 class Reports:
-    """What the loop reported."""
+    """The reports of the loop."""
 
     def __init__(self) -> None:
         self.all: list[tuple[bool, str]] = []

@@ -92,9 +92,9 @@ class House:
 
     async def until(self, seen: Callable[[list[tuple[bool, str]]], bool]) -> None:
         """Wait for statuses of which `seen` is true."""
-        while not seen(await self.statuses()):  # noqa: ASYNC110 - nothing tells when
+        while not seen(await self.statuses()):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.01)
 
     async def until_judged(self, id: str) -> None:
-        while (await self.record(id)).state is not State.JUDGED:  # noqa: ASYNC110 - nothing tells when
+        while (await self.record(id)).state is not State.JUDGED:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.01)

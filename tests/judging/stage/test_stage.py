@@ -1,4 +1,4 @@
-"""Several turns and several workers at one time."""
+"""Several turns and several workers at the same time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_the_stage_wakes_judges_tells_how_it_is_and_stops(house):
 
 
 async def test_a_summary_that_the_session_wrote_itself_is_not_what_the_person_asked(house):
-    """The client wraps it in words that nobody knows; another session's summary proves nothing."""
+    """The client wraps it in unknown words; another session's summary proves nothing."""
     asked = Message(role="user", content="Add the word pear.")
     summary = "A word is kept in note.txt, and the person wants to see the file after each change of it."
     written = Message(role="assistant", content=summary)
