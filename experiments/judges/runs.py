@@ -32,7 +32,7 @@ class Case:
     wrong: float = 0.0
     people: Manner = Manner.FULL
     played: str | None = None
-    """The name of another case, whose runs this case shares; it has no runs of its own."""
+    """The name of another case, whose runs this case shares instead of its own."""
 
 
 def _judges() -> Iterator[Case]:

@@ -178,7 +178,7 @@ def test_a_person_who_complains_after_aiders_editor_answers_its_architect():
 
 
 def test_gptme_tells_what_came_of_a_command_in_a_message_of_the_system():
-    """The order: a command, the title, another command, done; thanked; told off, a command, done."""
+    """The order: a command, the title, another command, done; thanks; a complaint, a command, done."""
     rows = replay("gptme")
     assert tree(rows) == [
         ("main", None, 0),
