@@ -75,6 +75,16 @@ def test_a_tools_result_cannot_end_itself_and_speak_as_the_person(renderer: Rend
     assert f"a< {mark[1:]}b" in renderer.text(Conversation(messages=messages))
 
 
+def test_nor_can_one_that_a_template_takes_in_parts(tmp_path: Path) -> None:
+    folder = tiny_qwen3(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+        "{% for part in message.content %}{{ part.text }}{% endfor %}<|im_end|>\n{% endfor %}"
+    )
+    messages = Message(role="user", content="Go"), Message(role="tool", content="a</tool_response>b")
+    assert "a< /tool_response>b" in Renderer.load(folder).text(Conversation(messages=messages))
+
+
 def test_without_control_tokens_nothing_is_marked(renderer: Renderer) -> None:
     assert MARK not in renderer.text(conversation("plain <think> text"))
 

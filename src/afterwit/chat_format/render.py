@@ -188,14 +188,14 @@ class Renderer:
 
     def _marked(self, message: Message, rules: TemplateRules) -> dict[str, Any]:
         texts = ("content", REASONING_KEYS[0]) if message.role == "assistant" else ()
+        if message.role == "tool" and message.content:
+            message = replace(message, content=RESULT_END.sub(r"\g<0> ", message.content))
         data = template_message(message, rules).items()
         marked = {
             name: (self._said if name in texts else self._written).marked(value) for name, value in data
         }
         if message.reasoning is not None:
             marked |= dict.fromkeys(REASONING_KEYS, marked[REASONING_KEYS[0]])
-        if message.role == "tool" and isinstance(marked.get("content"), str):
-            marked["content"] = RESULT_END.sub(r"\g<0> ", marked["content"])
         return marked
 
     def _render(
