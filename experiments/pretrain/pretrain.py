@@ -39,7 +39,7 @@ START, END = "<|im_start|>assistant\n", "<|im_end|>"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
     """One world's training data, by seed: samples without end, the exercises before them, and the samples of
-    a model that goes on. And its tokenizer's whole texts, its pattern of a word and its size.
+    a model that goes on. And the tokenizer's texts kept whole, its pattern of a word, and its size.
     """
 
     samples: Callable[[int], Iterator[Example]]

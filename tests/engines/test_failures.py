@@ -110,7 +110,7 @@ async def test_background_work_yields_to_the_foreground_but_goes_on() -> None:
 
 
 async def said_by_then(engine: EmbeddedEngine, person: asyncio.Future) -> int:
-    """The tokens of a background response on base weights when the person's is over."""
+    """The number of tokens of a background response on base weights when the person's is over."""
     request = ask([1], weights=Weights.BASE, background=True, **FOREVER)
     said = 0
     async with aclosing(engine.generate(request)) as steps:

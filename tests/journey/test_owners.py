@@ -1,4 +1,4 @@
-"""Commands that may run over one home at the same time, and those that may not."""
+"""Processes that may share one home at the same time, and those that may not."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Client:
         return [*self.system, *self.traits.echo(self.history, self.rng)]
 
     def hear(self, message: Message, *, decorated: str | None = None) -> None:
-        """Add a message to the agent; `decorated` is how the client writes it down."""
+        """Give the agent a message; `decorated` is how the client writes it down."""
         self.pending.append(message)
         self.history.append(message if decorated is None else replace(message, content=decorated))
 
