@@ -38,7 +38,8 @@ def keep(fresh: Path, kept: Path) -> None:
     new = json.loads(fresh.read_text())
     old = json.loads(kept.read_text()) if kept.exists() else {"questions": {}}
     if old["questions"].keys() - new["questions"].keys():
-        later = old.get("later", {}) | dict.fromkeys(new["questions"], new["commit"])
+        asked = old.get("later", {}) | dict.fromkeys(new["questions"], new["commit"])
+        later = {name: commit for name, commit in asked.items() if commit != old["commit"]}
         new = old | {"later": later, "questions": old["questions"] | new["questions"]}
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(json.dumps(new, indent=1) + "\n")
