@@ -231,9 +231,9 @@ def test_turns_wait_while_the_place_takes_nothing_and_are_learned_when_it_does(
 
     words = {
         None: "does not answer: Could not connect",
-        "XMinioStorageFull": r"has no room .*; 4 turns wait",
-        "AccessDenied": r"the credentials have to .*; 4 turns wait",
-        "SlowDown": r"cannot take or give anything now .*; 4 turns wait",
+        "XMinioStorageFull": r"has no room .*; the turns wait",
+        "AccessDenied": r"the credentials have to .*; the turns wait",
+        "SlowDown": r"cannot take or give anything now .*; the turns wait",
     }[refusal and refusal[1]]
     trouble = ExitStack()
     rests = 0
