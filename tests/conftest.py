@@ -97,8 +97,6 @@ def pytest_collection() -> Generator[None, object, object]:
             from tests.fakes.loading import load_once  # imports transformers
 
             load_once()
-        if "tests.processes" in sys.modules:
-            sys.modules["tests.processes"].fork_server()
 
 
 class BriefReports:
