@@ -17,7 +17,6 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from afterwit.engines.server.settings import SglangSettings, VllmSettings
 from afterwit.errors import SettingError
 from afterwit_atropos.environment.config import (
-    KEY_VARIABLE,
     AgenticOPDConfig,
     hindsight_settings,
     settings_of,
@@ -73,6 +72,12 @@ def test_published_settings_reach_judge_engine_and_teacher(tmp_path: Path) -> No
     assert isinstance(settings_of(config, server(server_type="sglang")).engine, SglangSettings)
 
 
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_an_address_may_end_with_the_path_of_the_api_and_a_slash(end: str) -> None:
+    engine = settings_of(AgenticOPDConfig(), server(base_url=f"http://127.0.0.1:9001{end}")).engine
+    assert engine.urls == ("http://127.0.0.1:9001",)
+
+
 def test_the_judge_is_the_published_one_unless_a_file_names_another(tmp_path: Path) -> None:
     judge = settings_of(AgenticOPDConfig(), server()).judge
     assert (judge.temperature, judge.max_tokens, judge.accept) == (0.7, 500, "any")
@@ -115,11 +120,16 @@ def test_the_limits_of_a_command_and_the_tasks_held_out_follow_the_published_nam
         task_set_of(AgenticOPDConfig(terminal_timeout=0))
 
 
-def test_a_key_reaches_the_engine_and_a_stand_in_for_none_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "another")  # so that it is as before after the test
+def test_each_servers_key_reaches_its_engine_and_a_placeholder_does_not() -> None:
     assert settings_of(AgenticOPDConfig(), server(api_key="x")).engine.api_key_env is None
-    engine = settings_of(AgenticOPDConfig(), server(api_key="secret")).engine
-    assert engine.key(os.environ) == "secret"
+    keys = {"http://127.0.0.1:9001/v1": "secret", "http://127.0.0.1:9002/v1": "other"}
+    servers = [server(base_url=url, api_key=key) for url, key in keys.items()]
+    engines = [settings_of(AgenticOPDConfig(), each).engine for each in servers]
+    try:
+        assert [engine.key(os.environ) for engine in engines] == ["secret", "other"]
+    finally:
+        for engine in engines:
+            del os.environ[engine.api_key_env]
 
 
 @pytest.mark.parametrize(

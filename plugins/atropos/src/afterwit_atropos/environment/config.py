@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ NO_KEY = ("", "x", None)
 """Placeholder for a missing key: the library needs a text."""
 
 KEY_VARIABLE = "AFTERWIT_ATROPOS_KEY"
-"""The environment variable for the key of `--openai.api_key`, which the engine reads."""
+"""Begins the name of the environment variable in which an engine finds its server's `--openai.api_key`."""
 
 JUDGE = {"temperature": 0.7, "max_tokens": 500, "accept": "any"}
 """The published environment's judge, below `--env.afterwit_config`."""
@@ -150,8 +151,10 @@ def _server(server: APIServerConfig) -> dict[str, Any]:
         )
     if not server.base_url:
         raise SettingError("--openai.base_url is empty: name the server, or take --env.engine embedded")
-    direct = {"engine.kind": server.server_type, "engine.url": server.base_url.removesuffix("/v1")}
+    url = server.base_url.rstrip("/").removesuffix("/v1")
+    direct = {"engine.kind": server.server_type, "engine.url": url}
     if server.api_key in NO_KEY:
         return direct
-    os.environ[KEY_VARIABLE] = server.api_key
-    return {**direct, "engine.api_key_env": KEY_VARIABLE}
+    variable = re.sub(r"\W", "_", f"{KEY_VARIABLE}_{url}")
+    os.environ[variable] = server.api_key
+    return {**direct, "engine.api_key_env": variable}
