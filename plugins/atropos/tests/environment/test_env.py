@@ -15,7 +15,7 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
-from afterwit.errors import SettingError
+from afterwit.errors import AfterwitError, PromptTooLong, SettingError
 from afterwit.lifecycle import Reason
 from afterwit.turn import Message
 from afterwit.verdict import Feedback
@@ -109,10 +109,46 @@ async def test_groups_lost_one_after_the_other_end_the_run_with_the_reason(made:
     env = await made(opd_enabled=False)
     for _ in range(MOST_LOST - 1):
         assert await env.collect_trajectories(None) == (None, [])
-    with pytest.raises(BoxEnded, match=f"{MOST_LOST} groups were lost one after the other: the box is gone"):
+    with pytest.raises(
+        AfterwitError, match=f"{MOST_LOST} groups were lost one after the other: the box is gone"
+    ):
         await env.collect_trajectories(None)
-    with pytest.raises(BoxEnded):
+    with pytest.raises(AfterwitError, match="the box is gone"):
         await env.env_step_checks()  # the library only logs what a worker raises
+
+
+async def test_a_run_whose_tasks_do_not_fit_the_model_ends_with_the_reason(made: Make) -> None:
+    env = await made(opd_enabled=False, max_token_length=6)
+
+    async def too_long(item: Any, policy: Policy, *, measuring: bool) -> Attempt:
+        raise PromptTooLong(9000, 8192, param="messages")
+
+    env._tasks.play = too_long
+    for _ in range(MOST_LOST - 1):
+        assert await env.collect_trajectories([1.0, 0.0]) == (None, [])
+    with pytest.raises(AfterwitError, match=f"{MOST_LOST} groups .*: This model's maximum context length"):
+        await env.collect_trajectories([1.0, 0.0])
+    with pytest.raises(AfterwitError, match="maximum context length"):
+        await env.env_step_checks()
+
+
+async def test_a_group_that_is_lost_leaves_no_rollout_under_way(made: Make) -> None:
+    env = await made(opd_enabled=False)
+    ended: list[str] = []
+
+    async def play(item: Any, policy: Policy, *, measuring: bool) -> Attempt:
+        if not ended:
+            ended.append("the first fails")
+            raise BoxEnded("the box is gone")
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            ended.append("the second is over")
+        raise AssertionError
+
+    env._tasks.play = play
+    assert await env.collect_trajectories([1.0, 0.0]) == (None, [])
+    assert ended == ["the first fails", "the second is over"]
 
 
 async def test_a_run_that_cannot_be_scored_ends_with_the_reason(made: Make) -> None:

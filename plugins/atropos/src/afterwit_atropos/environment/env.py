@@ -6,10 +6,10 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from atroposlib.envs.base import BaseEnv
@@ -45,6 +45,8 @@ UNSAFE = "--unsafe-sandbox"
 
 SERVER_LOOK_S = 0.2
 """Shorter than the server's start, so a restart is always noticed."""
+
+T = TypeVar("T")
 
 Call = Callable[[], Awaitable[object]]
 
@@ -147,7 +149,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         self._turn += 1
         player = self._players[self._turn % len(self._players)]
         try:
-            done = await asyncio.gather(*(player.play(item) for _ in range(self.config.group_size)))
+            done = await together(player.play(item) for _ in range(self.config.group_size))
         except TooManyUnscored as error:
             self._stop = error
             raise
@@ -173,8 +175,8 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         self._metrics.lost_groups += 1
         log.warning("a group is lost: %s", error)
         if self._lost >= MOST_LOST:
-            self._stop = type(error)(f"{self._lost} groups were lost one after the other: {error}")
-            raise self._stop
+            self._stop = AfterwitError(f"{self._lost} groups were lost one after the other: {error}")
+            raise self._stop from error
 
     async def env_step_checks(self) -> None:
         """The library only logs what a worker raises; here the run ends with it."""
@@ -186,11 +188,11 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         version = max(player.engine.version for player in self._players)
         began, room = time.time(), asyncio.Semaphore(max(1, self.config.max_eval_workers))
 
-        async def measured(at: int, item: Any) -> Any:
+        async def measured(at: int, item: Any) -> Attempt:
             async with room:
                 return await self._players[at % len(self._players)].measure(item)
 
-        done = await asyncio.gather(*(measured(at, item) for at, item in enumerate(self._tasks.held_out)))
+        done = await together(measured(at, item) for at, item in enumerate(self._tasks.held_out))
         rewards = [attempt.reward for attempt in done]
         self._eval_metrics = {"eval/weight_version": version, **evaluated(rewards)}
         log.info("eval: %s", ", ".join(f"{name} {value:.3g}" for name, value in self._eval_metrics.items()))
@@ -292,6 +294,17 @@ class Player:
         greedy = replace(self.sampling, temperature=0.0)
         policy = Policy(self.engine, self.server.renderer, greedy, self.server.eval_sem)
         return await self.tasks.play(item, policy, measuring=True)
+
+
+async def together(rollouts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The result of each, in order. If one raises, the others are cancelled and over before this raises."""
+    running = [asyncio.ensure_future(rollout) for rollout in rollouts]
+    try:
+        return await asyncio.gather(*running)
+    finally:
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def _line(values: dict[str, float]) -> str:
