@@ -58,6 +58,15 @@ async def test_each_id_of_a_prompt_has_its_likeliest_ids(server: EngineServer) -
     assert [len(row) for row in found["prompt_topk_logprobs"]] == [0, 3, 3]
 
 
+async def test_a_prompt_of_one_id_has_one_empty_row(server: EngineServer) -> None:
+    found = await server.get_logprobs(input_ids=[5], top_k=3)
+    assert found == {
+        "prompt_tokens": [5],
+        "prompt_topk_token_ids": [[]],
+        "prompt_topk_logprobs": [[]],
+    }
+
+
 async def test_chats_and_completions_are_the_librarys_types(server: EngineServer) -> None:
     chat = await server.chat_completion(messages=[{"role": "user", "content": "Is it?"}], max_tokens=10)
     assert chat.choices[0].message.content == "Yes."

@@ -106,6 +106,14 @@ def test_a_published_field_that_cannot_be_chosen_is_answered(name: str, held: An
         settings_of(AgenticOPDConfig(**{name: other}), server())
 
 
+@pytest.mark.parametrize(
+    "fields", [{"distill_topk": 0}, {"agent_temperature": -1.0}, {"max_agent_turns": 0}, {"group_size": 0}]
+)
+def test_a_number_out_of_range_is_refused_before_the_run(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="greater than or equal to"):
+        AgenticOPDConfig(**fields)
+
+
 def test_an_unknown_field_of_a_file_is_refused() -> None:
     with pytest.raises(ValueError, match="distil_topk"):
         AgenticOPDConfig(distil_topk=7)

@@ -42,7 +42,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
 
     opd_enabled: bool = Field(default=True, description="Score rollouts in hindsight. False: rewards alone.")
     distill_topk: int = Field(
-        default=50, description="Ids in a teacher's row; fewer if the engine returns fewer."
+        default=50, ge=1, description="Ids in a teacher's row; fewer if the engine returns fewer."
     )
     prm_votes: int = Field(default=3, description="Votes of the judge on each hint (judge.votes).")
     hint_max_next_state_chars: int = Field(
@@ -65,7 +65,9 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     eval_size: int = Field(default=10, description="Most tasks that are held out.")
     eval_split_ratio: float = Field(default=0.15, description="Share of tasks that are held out.")
     max_agent_turns: int = Field(default=15, ge=1, description="Turns of a rollout.")
-    agent_temperature: float = Field(default=1.0, description="Sampling temperature. Evaluation takes 0.")
+    agent_temperature: float = Field(
+        default=1.0, ge=0.0, description="Sampling temperature. Evaluation takes 0."
+    )
     system_prompt: str = Field(default=SYSTEM, description="The system prompt of coding tasks.")
     terminal_timeout: float = Field(
         default=10.0, description="Seconds of a command, and of its CPU time; 120 as published."
@@ -108,7 +110,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     unsafe_sandbox: bool = Field(default=False, description="The same as --unsafe-sandbox.")
     seed: int = Field(default=0, description="Which tasks are held out, and their order, follow from it.")
 
-    group_size: int = Field(default=4, description="Rollouts of one task.")
+    group_size: int = Field(default=4, ge=1, description="Rollouts of one task.")
     total_steps: int = Field(default=500, description="Batches after which the environment stops.")
     steps_per_eval: int = Field(default=50, description="Batches between two evaluations.")
     wandb_name: str | None = Field(default="agentic-opd", description="Its name, which the server requires.")

@@ -16,7 +16,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServer, APIServer
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
-from afterwit.api.serving import Engine, Generate, Renderer, Score, Step, Weights
+from afterwit.api.serving import Engine, Generate, Renderer, Score, Scored, Step, Weights
 from afterwit.api.turns import Conversation, EngineUnavailable, Message, Sampling, SettingError
 from afterwit_atropos.episode import Policy
 
@@ -106,12 +106,14 @@ class EngineServer(APIServer):  # type: ignore[misc]  # an untyped library
         top = min(
             int(asked.get("top_k") or asked.get("top_logprobs") or 1), self.engine.capabilities.scored_ids
         )
-        row = Score(prompt_ids=prompt[:1], response_ids=prompt[1:])
-        (scored,) = await self.engine.score([row], top=top, weights=Weights.LIVE)
+        scored = list[Scored]()
+        if len(prompt) > 1:
+            row = Score(prompt_ids=prompt[:1], response_ids=prompt[1:])
+            scored = await self.engine.score([row], top=top, weights=Weights.LIVE)
         return {
             "prompt_tokens": list(prompt),
-            "prompt_topk_token_ids": [[], *map(list, scored.top_ids)],
-            "prompt_topk_logprobs": [[], *map(list, scored.top_logprobs)],
+            "prompt_topk_token_ids": [[], *(list(ids) for each in scored for ids in each.top_ids)],
+            "prompt_topk_logprobs": [[], *(list(row) for each in scored for row in each.top_logprobs)],
         }
 
     def _prompt(self, asked: dict[str, Any]) -> tuple[int, ...]:
