@@ -147,6 +147,15 @@ async def test_calls_that_are_none_of_a_tool_are_no_use_of_one(says: Callable[..
     assert played.reward.tool_usage == 0.0
 
 
+async def test_arguments_with_half_a_character_reach_the_box_and_are_answered(
+    says: Callable[..., Policy],
+) -> None:
+    half = call("terminal", command="echo \ud800") + call("read_file", path="\ud800")
+    written = call("write_file", path="a.txt", content="\ud800") + call("read_file", path="a.txt")
+    played = await play(BY_NAME["fizzbuzz"], says(half + written), find_isolation(unsafe=True), SETTINGS)
+    assert [said[:6] for said in heard(played)] == ["bash: ", "error:", "wrote ", "?"]
+
+
 async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
     says: Callable[..., Policy],
 ) -> None:

@@ -89,6 +89,14 @@ async def test_an_endless_solution_is_out_of_time_and_the_next_test_still_runs()
     assert found.text.startswith("1 of 2 hidden tests pass. First failure: add(2, 3) ended the solution")
 
 
+async def test_whole_numbers_have_any_number_of_digits() -> None:
+    power = Task(name="power", prompt="p", tests=("assert power(10, 5000) == 10**5000",))
+    found = await examine(power, "def power(a, b): return a**b", find_isolation(unsafe=True), PATIENT)
+    assert found.failure is None
+    found = await examine(power, "def power(a, b): return -(a**b)", find_isolation(unsafe=True), PATIENT)
+    assert (found.failure or "").startswith("power(10, 5000) returned -1000")
+
+
 @isolated
 async def test_a_failure_is_told_without_what_was_expected() -> None:
     assert (await verdict("def add(a, b): return a * b")).failure == "add(2, 3) returned 6"

@@ -143,5 +143,6 @@ def test_bound_names_and_built_in_ones_are_not_undefined() -> None:
     import ast
 
     code = "import a.b as c\nfrom d import e\ndef f(g, *h): return g, h, i\nclass J: pass\n"
-    code += "try: len(k)\nexcept OSError as l: l\nm = [n for n in o]"
-    assert undefined(ast.parse(code)) == {"i", "k", "o"}
+    code += "try: len(k)\nexcept OSError as l: l\nm = [n for n in o]\nasync def p(): return p\n"
+    code += "match m:\n    case [q, *r] | {'s': q, **r} as t: q, r, t, u"
+    assert undefined(ast.parse(code)) == {"i", "k", "o", "u"}

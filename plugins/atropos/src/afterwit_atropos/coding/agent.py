@@ -6,12 +6,11 @@ environment or process that these could reach.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
-
-import orjson
 
 from afterwit.api.serving import schema_error
 from afterwit.api.turns import Feedback, Message, RequestError, ToolCall
@@ -181,7 +180,7 @@ async def use(call: ToolCall, box: Box) -> str:
     if (wrong := mistake(call)) is not None:
         return f"error: {wrong}"
     try:
-        return await _act(call.name, orjson.loads(call.arguments or "{}"), box)
+        return await _act(call.name, json.loads(call.arguments or "{}"), box)
     except OSError as error:
         return f"error: {error}"
 

@@ -95,7 +95,13 @@ def undefined(parsed: ast.Module) -> set[str]:
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
                 read.add(name)
-            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                bound.add(name)
+            case (
+                ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name))
+            ):
                 bound.add(name)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 bound |= {(each.asname or each.name).split(".")[0] for each in names}
@@ -131,6 +137,7 @@ def main() -> None:
     os.dup2(2, 1)  # output of a test is discarded
     heard = os.fdopen(os.dup(0), "r", encoding="utf-8")
     solution = Solution(said, heard)
+    sys.set_int_max_str_digits(0)
     for line in iter(heard.readline, ""):
         asked = json.loads(line)
         failure = run(asked["test"], asked["entry_point"], solution)
