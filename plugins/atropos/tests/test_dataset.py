@@ -84,6 +84,8 @@ def test_the_form_of_human_eval_is_taken_with_its_entry_point() -> None:
     row = {"prompt": "p", "test": "def check(candidate):\n    assert candidate(1) == 2", "entry_point": "f"}
     [task] = loaded([row], tests_field="test", entry_point_field="entry_point")
     assert task.entry_point == "f"
+    with pytest.raises(SettingError, match=r'row 0 of .* "entry_point" is int, not a text'):
+        loaded([{**row, "entry_point": 3}], tests_field="test", entry_point_field="entry_point")
     with pytest.raises(SettingError, match="never calls the solution: set entry_point_field"):
         loaded([row], tests_field="test")
 
@@ -111,6 +113,7 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
         ({"tests": '["assert add(1,'}, "row 0"),
         ({"tests": "1 2 3"}, "a test is not Python"),
         ({"tests": "assert 1 + 1 == 2"}, "a test never calls the solution"),
+        ({"tests": "match 1:\n    case n: assert n == 1"}, "a test never calls the solution"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_refused(changed: Mapping[str, Any], said: str) -> None:
@@ -138,6 +141,16 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(SettingError, match=said):
             load_tasks(DatasetSettings(dataset_name=str(tmp_path / name)))
+
+
+def test_a_parquet_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.parquet"
+    written(path, [ROW, ROW])
+    data = bytearray(path.read_bytes())
+    data[4:-200] = bytes(len(data) - 204)
+    path.write_bytes(data)
+    with pytest.raises(SettingError, match=r"tasks\.parquet cannot be read"):
+        load_tasks(DatasetSettings(dataset_name=str(path)))
 
 
 def test_a_test_that_imports_what_no_box_has_is_refused_before_the_run() -> None:

@@ -206,7 +206,7 @@ def local(path: Path) -> Rows:
                 rows = _parquet(path)
             case _:
                 raise SettingError(f"{path} is none of {', '.join(FILES)}")
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SettingError(f"{path} is not a list of objects with a prompt and tests each")
@@ -263,7 +263,7 @@ def _task(settings: DatasetSettings, number: int, row: Mapping[str, Any]) -> Tas
             prompt=_text(held["prompt_field"], settings.prompt_field),
             tests=_tests(held["tests_field"], settings.tests_field),
             setup=_text(held.get("setup_field") or "", settings.setup_field or ""),
-            entry_point=held.get("entry_point_field"),
+            entry_point=_text(held.get("entry_point_field") or "", settings.entry_point_field or "") or None,
         )
         for test in task.tests:
             check_test(task, test)
