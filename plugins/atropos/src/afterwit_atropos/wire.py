@@ -127,7 +127,9 @@ def _rows(
 def _mask(values: list[Any], tokens: list[int], at: int) -> tuple[bool, ...]:
     for value, token in zip(values, tokens, strict=True):
         if value not in (OUTSIDE, token):
-            raise BadGroup(Refusal.MASK, f"masks[{at}] holds {value!r} for token {token}: -100 or the token")
+            raise BadGroup(
+                Refusal.MASK, f"masks[{at}] holds {_shown(value)} for token {token}: -100 or the token"
+            )
     return tuple(value != OUTSIDE for value in values)
 
 
@@ -316,7 +318,7 @@ def _ids(value: Any, name: str, vocabulary: int) -> list[int]:
     values = as_list(value, name)
     for each in values:
         if type(each) is not int:
-            raise BadGroup(Refusal.MALFORMED, f"{name} holds {each!r}, which is not an id")
+            raise BadGroup(Refusal.MALFORMED, f"{name} holds {_shown(each)}, which is not an id")
         if not 0 <= each < vocabulary:
             raise BadGroup(Refusal.UNKNOWN_ID, f"{name} holds id {each}, but the vocabulary has {vocabulary}")
     return values
@@ -326,10 +328,15 @@ def _numbers(values: Any, name: str) -> list[float]:
     found = as_list(values, name)
     for each in found:
         if type(each) not in (int, float):
-            raise BadGroup(Refusal.MALFORMED, f"{name} holds {each!r}, which is not a number")
+            raise BadGroup(Refusal.MALFORMED, f"{name} holds {_shown(each)}, which is not a number")
         if not -LARGEST < each < LARGEST:
             raise BadGroup(Refusal.NOT_FINITE, f"{name} holds a number that is not finite")
     return list(map(float, found))
+
+
+def _shown(value: Any) -> str:
+    """A number as it is; of anything else the type alone, since it may be a conversation."""
+    return repr(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
 
 
 def _notes(adapter: TypeAdapter[Any], notes: object, **more: object) -> dict[str, Any]:

@@ -145,6 +145,17 @@ def test_an_advantage_that_the_group_brings_takes_the_scores_place() -> None:
     assert [(item.reward, item.group) for item in found.items] == [(0.5, ()), (-0.25, ())]
 
 
+@pytest.mark.parametrize("field", ["tokens", "masks", "scores", "inference_logprobs", "distill_token_ids"])
+def test_a_refusal_quotes_no_text(field: str) -> None:
+    group = with_rows(plain_group(), 3)
+    held = group[field]
+    while isinstance(held[-1], list):
+        held = held[-1]
+    held[-1] = "a private word"
+    (sentence,) = taken(group).refused
+    assert "private" not in sentence
+
+
 def test_the_temperature_and_the_age_of_a_noted_group_are_its_own() -> None:
     (item, _) = taken(noted(plain_group(), version=18)).items
     assert (item.behaviour.temperature, item.staleness) == (1.0, 2)
