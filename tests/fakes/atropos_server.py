@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,8 @@ class FakeAtropos:
         """Answers to the next calls of /batch instead: a status and a body each."""
         self.torn = 0
         """The number of next answers of /batch that end in the middle."""
+        self.reset_at = ""
+        """The path at which each connection is reset in the middle of a 500."""
         self.waiting = 3
         """Groups that make no batch yet."""
         self.url = ""
@@ -66,9 +70,17 @@ def fake_atropos(port: int = 0) -> Iterator[FakeAtropos]:
             torn = self.path == "/batch" and fake.torn > 0
             fake.torn -= torn
             status, text = (200, b'{"ba') if torn else fake.answer(self.path, body)
-            self.send_response(status)
+            resets = self.path == fake.reset_at
+            self.send_response(500 if resets else status)
             self.send_header("Content-Length", str(len(text) + torn))
             self.end_headers()
+            if resets:
+                at_once = struct.pack("ii", 1, 0)  # closing sends a reset
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                self.wfile.close()
+                self.rfile.close()
+                self.connection.close()
+                return
             self.wfile.write(text)
 
         def log_message(self, format: str, *arguments: Any) -> None:

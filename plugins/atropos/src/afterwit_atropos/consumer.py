@@ -117,7 +117,7 @@ class Consumer:
                     continue
                 if not self._registered:
                     self._register(left, again=refused > 1)
-                groups = self._server.batch()
+                groups, refused = self._server.batch(), 0
                 if groups:
                     return groups
                 self._report(True, self._waits())

@@ -78,20 +78,12 @@ class AtroposServer:
         self._call("/reset_data", json=False)
 
     def _call(self, path: str, body: bytes | None = None, *, json: bool = True) -> Any:
-        request = urllib.request.Request(
-            self.url.rstrip("/") + path, data=body, headers={"Content-Type": "application/json"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            said = error.read(300).decode(errors="replace").strip()
-            if path == "/batch" and error.code >= 500:
-                raise BatchLost(f"the server failed with {error.code}: {said}") from error
-            raise ServerAway(f"{self.url}{path} answers {error.code}: {said}") from error
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise ServerAway(f"{self.url} does not answer: {reason}") from error
+        status, text = self._answer(path, body)
+        if status >= 400:
+            said = text[:300].decode(errors="replace").strip()
+            if path == "/batch" and status >= 500:
+                raise BatchLost(f"the server failed with {status}: {said}")
+            raise ServerAway(f"{self.url}{path} answers {status}: {said}")
         if not json:
             return None
         try:
@@ -100,3 +92,19 @@ class AtroposServer:
             if path == "/batch":
                 raise BatchLost(f"a batch came as no valid JSON: {error}") from error
             raise ServerAway(f"{self.url}{path} is not an Atropos server: {error}") from error
+
+    def _answer(self, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Status and body of the server's answer, whatever the status."""
+        request = urllib.request.Request(
+            self.url.rstrip("/") + path, data=body, headers={"Content-Type": "application/json"}
+        )
+        try:
+            try:
+                answer = urllib.request.urlopen(request, timeout=self.timeout_s)
+            except urllib.error.HTTPError as error:
+                answer = error  # an answer too
+            with answer:
+                return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise ServerAway(f"{self.url} does not answer: {reason}") from error

@@ -157,6 +157,21 @@ def test_a_server_that_was_started_again_is_registered_with_again(fake: FakeAtro
     assert len(fake.registrations) == 2
 
 
+def test_a_server_that_is_started_again_twice_keeps_the_groups_it_has(
+    fake: FakeAtropos, bench: Bench
+) -> None:
+    def arrives(times: int) -> None:
+        if times in (1, 3):
+            fake.restart()
+        if times == 4:
+            fake.batches = [groups()]
+
+    bench.on_rest = arrives
+    assert bench.run(1) == 1
+    assert len(fake.registrations) == 3
+    assert "/reset_data" not in fake.calls
+
+
 def test_a_lost_batch_is_told_and_the_next_one_trains(fake: FakeAtropos, bench: Bench) -> None:
     fake.failures = [
         (500, b"Internal Server Error"),
@@ -212,6 +227,14 @@ def test_a_server_that_goes_away_in_the_middle_of_a_batch_is_waited_for(
     assert bench.run(1) == 1
     assert bench.heard("waiting for the server")
     assert len(bench.rested) == 2
+
+
+def test_a_failure_that_ends_in_the_middle_is_the_servers(fake: FakeAtropos) -> None:
+    server = AtroposServer(url=fake.url, timeout_s=5.0)
+    for path, call in (("/batch", server.batch), ("/status", server.waiting)):
+        fake.reset_at = path
+        with pytest.raises(ServerAway, match="does not answer"):
+            call()
 
 
 def test_what_is_no_atropos_server_is_named(fake: FakeAtropos) -> None:
