@@ -12,9 +12,9 @@ from afterwit.engines.port import Generate
 from afterwit.errors import RequestError
 from afterwit.lifecycle import Reason
 from afterwit.turn import Finish, Sampling
-from afterwit_atropos.coding.agent import UNREAD, AgentSettings, Ending, Played, play
+from afterwit_atropos.coding.agent import UNREAD, AgentSettings, play
 from afterwit_atropos.coding.tasks import Task, built_in
-from afterwit_atropos.episode import Policy
+from afterwit_atropos.episode import Attempt, Policy
 from afterwit_atropos.group import group_of
 from afterwit_atropos.rollout import ScoredRollout, Unscored, pairs
 from afterwit_atropos.sandbox.isolation import BoxLimits, find_isolation
@@ -63,7 +63,7 @@ def terminal(command: str) -> str:
     return call("terminal", command=command)
 
 
-def heard(played: Played) -> list[str]:
+def heard(played: Attempt) -> list[str]:
     """The tools' answers."""
     return [message.content or "" for message in played.rollout.messages if message.role == "tool"]
 
@@ -76,7 +76,7 @@ async def test_a_good_rollout_is_worth_1_and_recorded_as_it_was_sampled(
     tried = terminal("python -c 'from solution import fizzbuzz; print(fizzbuzz(3))'")
     played = await play(BY_NAME["fizzbuzz"], says(written, tried), here(), SETTINGS)
     assert heard(played) == ["wrote solution.py", "['1', '2', 'Fizz']"]
-    assert (played.ending, played.reward.total, played.reward.passed) == (Ending.DONE, 1.0, True)
+    assert (played.reward.total, played.reward.passed) == (1.0, True)
 
     turns = played.rollout.in_order
     assert [turn.finish for turn in turns] == [Finish.TOOL_CALLS, Finish.TOOL_CALLS, Finish.STOP]
@@ -162,7 +162,7 @@ async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     calls = terminal("kill -9 $PPID") + terminal("true")
     played = await play(BY_NAME["fizzbuzz"], says(written, calls), find_isolation(unsafe=True), SETTINGS)
-    assert (played.ending, played.verdict.correctness) == (Ending.BOX, 0.0)
+    assert (len(played.rollout.turns), played.reward.correctness) == (2, 0.0)
     assert [said[:6] for said in heard(played)] == ["wrote ", "error:", "error:"]
     assert played.rollout.outcome is not None
     assert played.rollout.outcome.reward == -1
@@ -172,7 +172,7 @@ async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
 async def test_an_agent_ends_with_its_last_turn(says: Callable[..., Policy]) -> None:
     settings = AgentSettings(max_turns=2, box=SETTINGS.box)
     played = await play(BY_NAME["fizzbuzz"], says(*[terminal("true")] * 5), here(), settings)
-    assert (played.ending, len(played.rollout.turns), len(heard(played))) == (Ending.TURNS, 2, 2)
+    assert (len(played.rollout.turns), len(heard(played))) == (2, 2)
     with pytest.raises(ValueError, match="max_turns must be at least 1, not 0"):
         AgentSettings(max_turns=0)
 
@@ -184,7 +184,7 @@ async def test_a_conversation_that_outgrows_the_model_ends_and_is_examined(
     written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
     large = terminal("head -c 12000 /dev/zero | tr '\\0' x")
     played = await play(BY_NAME["fizzbuzz"], says(written, large, context_length=6000), here(), SETTINGS)
-    assert (played.ending, played.verdict.correctness) == (Ending.CONTEXT, 1.0)
+    assert (len(played.rollout.turns), played.reward.correctness) == (2, 1.0)
     with pytest.raises(RequestError, match="maximum context length"):
         await play(BY_NAME["fizzbuzz"], says(context_length=10), here(), SETTINGS)
 
@@ -222,7 +222,7 @@ CHEATS = {
 @pytest.mark.parametrize("how", CHEATS)
 async def test_a_policy_that_cheats_gains_nothing(how: str, says: Callable[..., Policy]) -> None:
     played = await play(HIDDEN, says(*CHEATS[how]), here(), SETTINGS)
-    assert played.verdict.correctness == 0.0
+    assert played.reward.correctness == 0.0
     assert played.reward.total <= 0.3
-    assert played.ending is Ending.DONE
+    assert played.rollout.messages[-1].content == "Done."
     assert SECRET not in "".join(heard(played))

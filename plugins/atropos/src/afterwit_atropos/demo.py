@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -156,7 +155,7 @@ def _process(name: str, module: Sequence[str], out: Path) -> Iterator[subprocess
 def _wait_for(url: str, server: subprocess.Popen[bytes], out: Path) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until and server.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, OSError):
+        with contextlib.suppress(OSError):
             urllib.request.urlopen(url, timeout=LOOK_S).close()
             return
         time.sleep(LOOK_S)

@@ -97,11 +97,7 @@ class HindsightSettings:
 
 
 class TooManyUnscored(AfterwitError):
-    """Most turns of a run of rollouts could not be scored; `reason` is the most frequent one."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    """Most turns of a run of rollouts could not be scored. The message has the most frequent reason."""
 
 
 class Hindsight:
@@ -174,7 +170,7 @@ class Hindsight:
     async def _taught(self, turns: Sequence[HintedTurn]) -> list[TurnInHindsight]:
         """All turns in one call, so that they share their beginnings.
 
-        If that fails, each row in a call of its own, so that a refused row does not fail the others.
+        If that fails, each turn in a call of its own, so that a refused row does not fail the others.
         """
         if not turns:
             return []
@@ -226,8 +222,7 @@ class Hindsight:
         reason, times = failures.most_common(1)[0]
         raise TooManyUnscored(
             f"{failed} of the last {seen} turns could not be scored, {times} of them because of {reason}: "
-            + REMEDIES.get(reason, "look at the reasons of their turns"),
-            reason=reason,
+            + REMEDIES.get(reason, "look at the reasons of their turns")
         )
 
 

@@ -40,6 +40,25 @@ def test_a_wrong_setting_is_one_line(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "there is no model at" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--env.distill_topk", "0", "distill_topk: Input should be greater than or equal to 1"),
+        ("--env.group_size", "nine", "env.group_size: Input should be a valid integer"),
+        ("--env.correctness_weight", "2", "correctness_weight: Input should be less than or equal to 1"),
+        ("--env.terminal_timeout", "0", "terminal_timeout: Input should be greater than 0"),
+        ("--env.terminal_timeout", "inf", "terminal_timeout: Input should be a finite number"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_one_line(
+    flag: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["atropos", "evaluate", flag, value])
+    assert ended.value.code == 2
+    assert f"afterwit: {said}" in capsys.readouterr().err
+
+
 def test_going_round_the_sandbox_is_named_in_every_line_of_the_log() -> None:
     asked: list[str] = []
     command.run("serve", ["--unsafe-sandbox", "--env.seed", "3"], lambda: asked.extend(sys.argv))

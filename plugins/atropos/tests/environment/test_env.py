@@ -16,7 +16,6 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 
 from afterwit.errors import AfterwitError, PromptTooLong, SettingError
-from afterwit.lifecycle import Reason
 from afterwit.turn import Message
 from afterwit.verdict import Feedback
 from afterwit_atropos.environment.env import MOST_LOST, AgenticOPDEnv
@@ -155,7 +154,7 @@ async def test_a_run_that_cannot_be_scored_ends_with_the_reason(made: Make) -> N
     env = await made()
 
     async def unscored(rollout: Any) -> Any:
-        raise TooManyUnscored("none could be scored", reason=Reason.JUDGE_FAILED)
+        raise TooManyUnscored("none could be scored")
 
     env._players[0].hindsight.score = unscored
     with pytest.raises(TooManyUnscored):

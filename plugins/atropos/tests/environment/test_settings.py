@@ -107,10 +107,18 @@ def test_a_published_field_that_cannot_be_chosen_is_answered(name: str, held: An
 
 
 @pytest.mark.parametrize(
-    "fields", [{"distill_topk": 0}, {"agent_temperature": -1.0}, {"max_agent_turns": 0}, {"group_size": 0}]
+    "fields",
+    [
+        {"distill_topk": 0},
+        {"agent_temperature": -1.0},
+        {"max_agent_turns": 0},
+        {"group_size": 0},
+        {"tool_usage_weight": -0.1},
+        {"terminal_timeout": 0},
+    ],
 )
 def test_a_number_out_of_range_is_refused_before_the_run(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="greater than or equal to"):
+    with pytest.raises(ValueError, match="Input should be greater than"):
         AgenticOPDConfig(**fields)
 
 
@@ -124,8 +132,6 @@ def test_the_limits_of_a_command_and_the_tasks_held_out_follow_the_published_nam
     found = task_set_of(AgenticOPDConfig(terminal_timeout=120))
     assert (len(found.training), len(found.held_out)) == (6, 2)
     assert found._settings.box.seconds == found._settings.box.cpu_seconds == 120
-    with pytest.raises(SettingError, match=r"--env\.terminal_timeout"):
-        task_set_of(AgenticOPDConfig(terminal_timeout=0))
 
 
 def test_each_servers_key_reaches_its_engine_and_a_placeholder_does_not() -> None:
@@ -155,6 +161,7 @@ def test_a_task_set_is_named_by_its_table_or_by_a_function() -> None:
     for name, said in (
         ("codin", "did you mean coding"),
         ("no.such:thing", "no.such"),
+        (":thing", "Empty module name"),
         (f"{__name__}:no", "no"),
     ):
         with pytest.raises(SettingError, match=said):
@@ -163,11 +170,6 @@ def test_a_task_set_is_named_by_its_table_or_by_a_function() -> None:
 
 def my_own(config: AgenticOPDConfig) -> Any:
     return config.wandb_name
-
-
-def test_a_weight_out_of_range_is_named() -> None:
-    with pytest.raises(SettingError, match=r"env\.correctness_weight must be between 0 and 1, not 2"):
-        task_set_of(AgenticOPDConfig(task_set="tools_world", correctness_weight=2.0))
 
 
 @isolated

@@ -233,9 +233,8 @@ async def test_an_engine_that_stays_away_fails_the_turns_and_in_time_the_run(cap
     engine.score_errors = [EngineUnavailable("gone")] * 6
     school = hindsight(engine, Prompts(rollout), unscored_after=6, max_unscored_share=0.5)
     assert (await school.score(rollout)).unscored == {Reason.TEACHER_FAILED: 3}
-    with pytest.raises(TooManyUnscored, match=r"6 of the last 6 turns.*teacher_failed") as stopped:
+    with pytest.raises(TooManyUnscored, match=r"6 of the last 6 turns.*teacher_failed"):
         await school.score(rollout)
-    assert stopped.value.reason is Reason.TEACHER_FAILED
     assert "Fix the test" not in caplog.text
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from afterwit.api.serving import schema_error
 from afterwit.api.turns import Feedback, Message, RequestError, ToolCall
-from afterwit_atropos.coding.tasks import SOLUTION, Task, TestVerdict, examine
+from afterwit_atropos.coding.tasks import SOLUTION, Task, examine
 from afterwit_atropos.episode import Attempt, Episode, Policy
 from afterwit_atropos.reward import PASS, RewardWeights, efficiency, tool_usage
 from afterwit_atropos.sandbox.box import Box, BoxEnded, Ran, open_box
@@ -53,28 +52,7 @@ class AgentSettings:
             raise ValueError(f"max_turns must be at least 1, not {self.max_turns}")
 
 
-class Ending(StrEnum):
-    """Why an agent stopped."""
-
-    DONE = "done"
-    """It called no more tools."""
-    TURNS = "turns"
-    """It had no turn left."""
-    CONTEXT = "context"
-    """The conversation no longer fits the model."""
-    BOX = "box"
-    """Its commands ended their box, so its files are gone and every test fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played(Attempt):
-    """A coding task as a policy did it."""
-
-    verdict: TestVerdict
-    ending: Ending
-
-
-async def play(task: Task, policy: Policy, walls: Isolation, settings: AgentSettings) -> Played:
+async def play(task: Task, policy: Policy, walls: Isolation, settings: AgentSettings) -> Attempt:
     """Let a policy solve a task, and examine its solution.
 
     Raises RequestError if the task does not fit the model, EngineError as it comes, and BoxEnded if a box
@@ -85,19 +63,17 @@ async def play(task: Task, policy: Policy, walls: Isolation, settings: AgentSett
     episode = Episode(opening, TOOLS, policy)
     async with open_box(walls, settings.box) as box:
         agent = _Coding(episode, box)
-        ending = await agent.run(settings.max_turns)
+        await agent.run(settings.max_turns)
         solution = await _solution(box)
     verdict = await examine(task, solution, walls, settings.box)
     outcome = Feedback(reward=1 if verdict.correctness >= PASS else -1, text=verdict.text)
-    return Played(
+    return Attempt(
         rollout=episode.rollout(outcome),
-        verdict=verdict,
         reward=settings.weights.reward(
             correctness=verdict.correctness,
             efficiency=efficiency(len(episode.turns), settings.max_turns),
             tool_usage=tool_usage(agent.tools),
         ),
-        ending=ending,
     )
 
 
@@ -109,20 +85,19 @@ class _Coding:
         self.tools: set[str] = set()
         """Those that were called as their schemas say."""
 
-    async def run(self, max_turns: int) -> Ending:
-        """Take turns until it ends."""
+    async def run(self, max_turns: int) -> None:
+        """Take turns until it is done, its commands have ended the box, or the conversation is too long."""
         for _ in range(max_turns):
             try:
                 message = await self._episode.take_turn()
             except RequestError as error:
                 if error.code != CONTEXT_FULL or not self._episode.turns:
                     raise
-                return Ending.CONTEXT
+                return
             if not message.tool_calls and schema_error(message, TOOLS) is None:  # nor a call left unread
-                return Ending.DONE
+                return
             if not await self._answer(message):
-                return Ending.BOX
-        return Ending.TURNS
+                return
 
     async def _answer(self, message: Message) -> bool:
         """The tools' results, which are the turn's next state, and whether the box is still open."""

@@ -52,8 +52,6 @@ DEBIANS = ("lib/python3/dist-packages", f"local/lib/python3.{sys.version_info.mi
 
 PROGRAMS = Path(__file__).parent / "exam"
 
-NO_ANSWER = "null"
-
 MOST_CALLS = 10_000
 """Calls of one test."""
 
@@ -390,11 +388,11 @@ async def _one(
 async def _carry(
     asked: dict[str, Any], examiner: Box, candidate: Box, is_late: Callable[[], bool]
 ) -> str | None:
-    line: str | None = json.dumps(asked)
+    line = json.dumps(asked)
     for _ in range(MOST_CALLS):
         if is_late():
             return "a test with all its calls took too long"
-        said = _object(await examiner.ask(line or NO_ANSWER))
+        said = _object(await examiner.ask(line))
         match said:
             case {"failure": None}:
                 return None

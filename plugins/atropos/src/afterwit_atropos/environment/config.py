@@ -13,9 +13,11 @@ from pydantic import ConfigDict, Field
 
 from afterwit.api.settings import Settings, load
 from afterwit.api.turns import SettingError
-from afterwit_atropos.coding.agent import SYSTEM
+from afterwit_atropos.coding.agent import AgentSettings
+from afterwit_atropos.coding.tasks import DatasetSettings
 from afterwit_atropos.group import Profile
 from afterwit_atropos.hindsight import HindsightSettings
+from afterwit_atropos.reward import RewardWeights
 
 NO_KEY = ("", "x", None)
 """Placeholder for a missing key: the library needs a text."""
@@ -27,6 +29,12 @@ JUDGE = {"temperature": 0.7, "max_tokens": 500, "accept": "any"}
 """The published environment's judge, below `--env.afterwit_config`."""
 
 TOOLSETS = ["terminal", "file"]
+
+# the parts that the flags set, with their defaults
+AGENT = AgentSettings()
+DATASET = DatasetSettings(dataset_name="")
+HINDSIGHT = HindsightSettings()
+WEIGHTS = RewardWeights()
 
 
 def _fixed(*held: Any, why: str) -> Any:
@@ -42,35 +50,50 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
 
     opd_enabled: bool = Field(default=True, description="Score rollouts in hindsight. False: rewards alone.")
     distill_topk: int = Field(
-        default=50, ge=1, description="Ids in a teacher's row; fewer if the engine returns fewer."
+        default=HINDSIGHT.top_k,
+        ge=1,
+        description="Ids in a teacher's row; fewer if the engine returns fewer.",
     )
     prm_votes: int = Field(default=3, description="Votes of the judge on each hint (judge.votes).")
     hint_max_next_state_chars: int = Field(
         default=4000, description="Characters of the next state that the judge is shown."
     )
-    correctness_weight: float = Field(default=0.7, description="Weight of the task's hidden tests.")
-    efficiency_weight: float = Field(default=0.15, description="Weight of taking few turns.")
-    tool_usage_weight: float = Field(default=0.15, description="Weight of the tools that were used.")
+    correctness_weight: float = Field(
+        default=WEIGHTS.correctness, ge=0, le=1, description="Weight of the task's hidden tests."
+    )
+    efficiency_weight: float = Field(
+        default=WEIGHTS.efficiency, ge=0, le=1, description="Weight of taking few turns."
+    )
+    tool_usage_weight: float = Field(
+        default=WEIGHTS.tool_usage, ge=0, le=1, description="Weight of the tools that were used."
+    )
     dataset_name: str | None = Field(
         default=None, description="A file or a data set of the hub. None: the built-in tasks."
     )
-    dataset_split: str = Field(default="train", description="Part of a data set of the hub.")
+    dataset_split: str = Field(
+        default=DATASET.dataset_split, description="Part of a data set of the hub, or of a folder."
+    )
     dataset_config: str | None = Field(default=None, description="One of several data sets under a name.")
-    prompt_field: str = Field(default="prompt", description="Column of the prompts; else the column task.")
+    prompt_field: str = Field(
+        default=DATASET.prompt_field, description="Column of the prompts; else the column task."
+    )
     tests_field: str = Field(
-        default="tests", description="Column of the hidden tests; else the column test_code."
+        default=DATASET.tests_field, description="Column of the hidden tests; else the column test_code."
     )
     setup_field: str | None = Field(default=None, description="Column of Python before each test.")
     entry_point_field: str | None = Field(default=None, description="Column of the function that is tested.")
     eval_size: int = Field(default=10, description="Most tasks that are held out.")
     eval_split_ratio: float = Field(default=0.15, description="Share of tasks that are held out.")
-    max_agent_turns: int = Field(default=15, ge=1, description="Turns of a rollout.")
+    max_agent_turns: int = Field(default=AGENT.max_turns, ge=1, description="Turns of a rollout.")
     agent_temperature: float = Field(
         default=1.0, ge=0.0, description="Sampling temperature. Evaluation takes 0."
     )
-    system_prompt: str = Field(default=SYSTEM, description="The system prompt of coding tasks.")
+    system_prompt: str = Field(default=AGENT.system, description="The system prompt of coding tasks.")
     terminal_timeout: float = Field(
-        default=10.0, description="Seconds of a command, and of its CPU time; 120 as published."
+        default=AGENT.box.seconds,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds of a command, and of its CPU time; 120 as published.",
     )
     enabled_toolsets: list[str] | str | None = _fixed(None, TOOLSETS, why="the agent has terminal and file")
     disabled_toolsets: list[str] | str | None = _fixed(None, [], why="the agent has terminal and file")
@@ -89,7 +112,8 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # an untyped libra
     )
     doubtful_hints: bool = Field(
         default=False,
-        description="Hints teach that name addresses or commands of no person, or standing orders.",
+        description="Let hints teach that name an address or command which no person named, or give orders "
+        "beyond the turn.",
     )
     profile: Profile = Field(
         default=Profile.TOPK, description="topk: rows of several ids. sampled: of the sampled id alone."

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import aiohttp
 from atroposlib.envs.base import BaseEnv
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+from pydantic import ValidationError
 from tenacity import RetryError, stop_after_attempt
 
 from afterwit.api.running import follow_versions, set_up
@@ -322,7 +323,12 @@ def run(command: str, arguments: Sequence[str], cli: Callable[[], object] = Agen
             handler.setFormatter(logging.Formatter(f"%(asctime)s {UNSAFE} %(message)s", datefmt="%H:%M:%S"))
     logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)  # its status, ten times a second
     sys.argv = ["afterwit atropos", command, *flags]
-    cli()
+    try:
+        cli()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        flag = ".".join(map(str, first["loc"])).strip("`")
+        raise SettingError(f"{flag}: {first['msg']}") from error
 
 
 async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from afterwit.api.turns import Feedback, Message, SettingError
 from afterwit.api.worlds import Split, TaskState, ToolsWorld, World
 from afterwit.api.worlds import Task as WorldTask
-from afterwit_atropos.coding.agent import AgentSettings, Played, play
+from afterwit_atropos.coding.agent import AgentSettings, play
 from afterwit_atropos.coding.tasks import DatasetSettings, Task, built_in, cache_of_the_hub, load_tasks
 from afterwit_atropos.episode import Attempt, Episode, Policy
 from afterwit_atropos.reward import Reward, RewardWeights, efficiency
@@ -72,22 +72,18 @@ def _others(config: AgenticOPDConfig) -> TaskSet:
     module, _, name = config.task_set.partition(":")
     try:
         make = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(f"--env.task_set {config.task_set}: {error}") from error
     found: TaskSet = make(config)
     return found
 
 
-def weights_of(config: AgenticOPDConfig) -> RewardWeights:
-    """SettingError for an invalid weight."""
-    try:
-        return RewardWeights(
-            correctness=config.correctness_weight,
-            efficiency=config.efficiency_weight,
-            tool_usage=config.tool_usage_weight,
-        )
-    except ValueError as error:
-        raise SettingError(f"--env.{str(error).replace(' ', '_weight ', 1)}") from error
+def _weights(config: AgenticOPDConfig) -> RewardWeights:
+    return RewardWeights(
+        correctness=config.correctness_weight,
+        efficiency=config.efficiency_weight,
+        tool_usage=config.tool_usage_weight,
+    )
 
 
 def coding_tasks(
@@ -104,21 +100,13 @@ def coding_tasks(
         found,
         AgentSettings(
             max_turns=config.max_agent_turns,
-            box=_box(config),
-            weights=weights_of(config),
+            box=BoxLimits(seconds=config.terminal_timeout, cpu_seconds=config.terminal_timeout),
+            weights=_weights(config),
             system=config.system_prompt,
         ),
         held_out=min(config.eval_size, max(1, ceil(len(tasks) * config.eval_split_ratio))),
         seed=config.seed,
     )
-
-
-def _box(config: AgenticOPDConfig) -> BoxLimits:
-    """SettingError for an invalid time."""
-    try:
-        return BoxLimits(seconds=config.terminal_timeout, cpu_seconds=config.terminal_timeout)
-    except ValueError as error:
-        raise SettingError(f"--env.terminal_timeout: {error}") from error
 
 
 def _loaded(config: AgenticOPDConfig, name: str, readable: Callable[[Path], str | None]) -> Sequence[Task]:
@@ -140,7 +128,7 @@ def _tools_world(config: AgenticOPDConfig) -> TaskSet:
         training=WORLD_TASKS,
         held_out=config.eval_size,
         max_turns=config.max_agent_turns,
-        weights=weights_of(config),
+        weights=_weights(config),
         seed=config.seed,
     )
 
@@ -173,7 +161,7 @@ class CodingTasks:
         self.held_out, self.training = tuple(drawn[:held_out]), tuple(drawn[held_out:])
         self._walls, self._settings = walls, settings
 
-    async def play(self, item: Task, policy: Policy, *, measuring: bool) -> Played:
+    async def play(self, item: Task, policy: Policy, *, measuring: bool) -> Attempt:
         return await play(item, policy, self._walls, self._settings)
 
 
