@@ -55,9 +55,10 @@ AT_SAMPLED = {
     "topk_opd": "token_opd",
     "topk_distill": "token_opd",
 }
-"""Rows of the sampled id alone: what learns from more ids learns from that one."""
+"""The objective that takes the place of another if rows have the sampled id alone."""
 
 AT_TOP_K = {"hybrid": "hybrid_distill"}
+"""The same if rows have several ids."""
 
 
 class Consumer:
@@ -94,7 +95,8 @@ class Consumer:
     ) -> int:
         """Train on batches until `stop` returns True, or for `steps` updates; returns how many there were.
 
-        An update that has begun is finished: its batch is nowhere else. What fails again and again is raised.
+        An update that has begun is finished: its batch is nowhere else. After `max_failures` errors
+        in a row the last is raised.
         """
         self._trainer.begin(now=self._now())
         done = 0

@@ -62,10 +62,10 @@ def run(
     environment: Mapping[str, object] = MappingProxyType({}),
     trainer: Sequence[str] = (),
 ) -> list[Measured]:
-    """Train for `steps` updates, and say how the policy did on tasks that it never saw. Logs go to `out`.
+    """Train for `steps` updates. Returns how the policy did on tasks that it never saw. Logs go to `out`.
 
-    `environment` are more flags of the environment by their names (`env.engine`), `trainer` more of the
-    trainer's. DemoFailed if a process ends too early.
+    `environment` are further flags of the environment by name (`env.engine`), `trainer` of the trainer.
+    DemoFailed if a process ends too early.
     """
     console, metrics = Console(), out / "metrics"
     for folder in (out / "home", metrics):

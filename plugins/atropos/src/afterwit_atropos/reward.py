@@ -1,4 +1,4 @@
-"""The reward of a rollout: what its tests say, how few turns it took, and which tools it used."""
+"""The reward of a rollout: its tests' result, how few turns it took, and which tools it used."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from afterwit.api.turns import AfterwitError
 
 
 class ServerAway(AfterwitError):
-    """The server does not answer; asking again later may help."""
+    """The server does not answer; a later call may succeed."""
 
 
 class NotRegistered(AfterwitError):
@@ -49,7 +49,7 @@ class AtroposServer:
     timeout_s: float
 
     def register(self, registration: Registration) -> None:
-        """Tell the server that there is a trainer. Environments wait for it and for the first question."""
+        """Register a trainer. Environments wait for this, and for its first request for a batch."""
         self._call("/register", orjson.dumps(asdict(registration)))
 
     def batch(self) -> list[Any] | None:
@@ -74,7 +74,7 @@ class AtroposServer:
         return size if isinstance(size, int) else 0
 
     def reset(self) -> None:
-        """Have the server forget everything, so that it takes a registration."""
+        """Delete all that the server holds, so that it accepts a registration."""
         self._call("/reset_data", json=False)
 
     def _call(self, path: str, body: bytes | None = None, *, json: bool = True) -> Any:

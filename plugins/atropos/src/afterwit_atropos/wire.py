@@ -1,4 +1,4 @@
-"""JSON as a group. What does not fit is refused whole, with a reason: nothing is padded, cut or guessed."""
+"""Groups as JSON. One that does not fit is refused whole, with a reason: nothing is padded or guessed."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def group_data(
     *,
     messages: bool,
 ) -> dict[str, Any] | None:
-    """The rollouts of one item as a `ScoredDataGroup`; None if they say nothing: equal scores and no row."""
+    """The rollouts of one item as a `ScoredDataGroup`; None if they teach nothing: equal scores, no row."""
     group = group_of(scored, scores, top_k=top_k)
     if not any(each.scored for each in scored):
         if len(set(scores)) == 1:
@@ -217,11 +217,11 @@ def group_data(
 
 
 def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
-    """The fields of a `ScoredDataGroup`. Its types hold finite numbers only, so this does.
+    """The fields of a `ScoredDataGroup`. Every number is finite, as in the group.
 
     ValueError if a sequence lacks log-probs: every group carries `inference_logprobs`. In the form
     `sampled` also if the policy sampled with top-p, top-k or min-p: teacher minus student would not be 0 for
-    two that are the same.
+    equal weights.
     """
     if profile is Profile.SAMPLED and group.distils and group.notes is not None and group.notes.truncated:
         raise ValueError(
@@ -264,7 +264,7 @@ def _mask_column(sequence: ScoredSequence) -> list[int]:
 
 def _inference_logprobs(sequence: ScoredSequence) -> list[float]:
     if sequence.logprobs is None:
-        raise ValueError("a group leaves with the log-probs that the policy reported, or not at all")
+        raise ValueError("a sequence lacks the policy's log-probs, which every group carries")
     return [SENTINEL if value is None else value for value in sequence.logprobs]
 
 

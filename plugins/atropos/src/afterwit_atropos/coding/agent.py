@@ -56,8 +56,8 @@ async def play(task: Task, policy: Policy, walls: Isolation, settings: AgentSett
     """Let a policy solve a task, and examine its solution.
 
     Raises RequestError if the task does not fit the model, EngineError as it comes, and BoxEnded if a box
-    does not come up. An agent that ends its own box has left no solution: else one that fails could have its
-    group lost.
+    does not come up. An agent that ends its own box has left no solution: if this raised, one that fails
+    could lose its group.
     """
     opening = (Message(role="system", content=settings.system), Message(role="user", content=task.prompt))
     episode = Episode(opening, TOOLS, policy)
@@ -100,19 +100,28 @@ class _Coding:
                 return
 
     async def _answer(self, message: Message) -> bool:
-        """The tools' results, which are the turn's next state, and whether the box is still open."""
-        said, there = self._episode.messages, True
+        """Append the tools' results, the turn's next state. Returns whether the box is still open."""
+        messages, is_open = self._episode.messages, True
         if not message.tool_calls:
-            said.append(Message(role="user", content=UNREAD))
+            messages.append(Message(role="user", content=UNREAD))
         for call in message.tool_calls:
-            if mistake(call) is None:
-                self.tools.add(call.name)
             try:
-                result = await use(call, self._box)
+                result = await self._use(call)
             except BoxEnded as error:
-                result, there = f"error: {error}", False
-            said.append(Message(role="tool", content=result, tool_call_id=call.id, name=call.name))
-        return there
+                result, is_open = f"error: {error}", False
+            messages.append(Message(role="tool", content=result, tool_call_id=call.id, name=call.name))
+        return is_open
+
+    async def _use(self, call: ToolCall) -> str:
+        """The tool's result; a mistake in the call is answered in words."""
+        wrong = schema_error(Message(role="assistant", tool_calls=(call,)), TOOLS)
+        if wrong is not None:
+            return f"error: {wrong}"
+        self.tools.add(call.name)
+        try:
+            return await _act(call.name, json.loads(call.arguments or "{}"), self._box)
+        except OSError as error:
+            return f"error: {error}"
 
 
 async def _solution(box: Box) -> str | None:
@@ -145,25 +154,10 @@ TOOLS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-def mistake(call: ToolCall) -> str | None:
-    """Why a call is none of a tool; None if it is one."""
-    return schema_error(Message(role="assistant", tool_calls=(call,)), TOOLS)
-
-
-async def use(call: ToolCall, box: Box) -> str:
-    """The tool's real answer; a mistake in the call is answered in words. Raises BoxEnded."""
-    if (wrong := mistake(call)) is not None:
-        return f"error: {wrong}"
-    try:
-        return await _act(call.name, json.loads(call.arguments or "{}"), box)
-    except OSError as error:
-        return f"error: {error}"
-
-
 async def _act(name: str, given: Mapping[str, str], box: Box) -> str:
     match name:
         case "terminal":
-            return said(await box.run(("bash", "-c", given["command"])))
+            return _result(await box.run(("bash", "-c", given["command"])))
         case "read_file":
             return await box.read(given["path"])
         case "write_file":
@@ -181,8 +175,8 @@ async def _patch(path: str, old: str, new: str, box: Box) -> str:
     return f"patched {path}"
 
 
-def said(ran: Ran) -> str:
-    """The text that the agent gets back from a command."""
+def _result(ran: Ran) -> str:
+    """A command's output, and how it ended, for the agent."""
     lines = [ran.output.rstrip("\n")] if ran.output.strip() else []
     if ran.cut_bytes:
         lines.append(f"[{ran.cut_bytes} more bytes of output]")

@@ -59,7 +59,7 @@ LONGEST = 6
 """A test's time, as a multiple of what one call may take."""
 
 GONE = (BoxEnded, OSError)
-"""The error of a box that has ended."""
+"""Errors of a box that has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

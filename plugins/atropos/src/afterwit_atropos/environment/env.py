@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,7 +73,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
     def __init__(
         self, config: AgenticOPDConfig, server_configs: Sequence[APIServerConfig], **others: Any
     ) -> None:
-        """SettingError for invalid settings, and before the sandbox's isolation is seen to hold."""
+        """SettingError for invalid settings, and if nothing isolates the commands of the tasks."""
         config.tokenizer_name = str(
             model_folder(config.tokenizer_name or server_configs[0].model_name, NOWHERE)
         )
@@ -80,8 +81,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         self._settings = [settings_of(config, each) for each in server_configs]
         super().__init__(config, server_configs, **others)
         self._players: list[Player] = []
-        self._next = 0
-        self._turn = 0
+        self._items = cycle(self._tasks.training)
         self._metrics = RolloutMetrics()
         self._eval_metrics: dict[str, float] = {}
         self._lost = 0
@@ -101,6 +101,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
                 hindsight = hindsight_of(settings, asked, engine, renderer, temperature=temperature)
             sampling = Sampling(max_tokens=self.config.max_token_length, temperature=temperature)
             self._players.append(Player(self._tasks, server, sampling, hindsight))
+        self._takes_next = cycle(self._players)
 
     async def get_status(self) -> None:
         """As the library's, for a server that may be killed and started again."""
@@ -142,13 +143,11 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
             self._following.append(asyncio.create_task(running))
 
     async def get_next_item(self) -> Any:
-        self._next += 1
-        return self._tasks.training[(self._next - 1) % len(self._tasks.training)]
+        return next(self._items)
 
     async def collect_trajectories(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
         """The item's group as the server takes it; None if a rollout failed, or nothing can be learned."""
-        self._turn += 1
-        player = self._players[self._turn % len(self._players)]
+        player = next(self._takes_next)
         try:
             done = await together(player.play(item) for _ in range(self.config.group_size))
         except TooManyUnscored as error:
@@ -334,8 +333,8 @@ def run(command: str, arguments: Sequence[str], cli: Callable[[], object] = Agen
 async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyncio.sleep) -> None:
     """Ask the server at `url` until it answers. Register with it first if it was restarted.
 
-    It knows an environment by a number. When it fails, it does not know the number; when it answers after
-    no server was at its address, another environment may have the number by now: `register`.
+    The server identifies an environment by a number. If it fails, it does not know the number; if it answers
+    after nothing listened at its address, the number may be another environment's. Then `register`.
     """
     waits = gone = False
     while True:
@@ -348,7 +347,7 @@ async def outlasting(ask: Call, register: Call, *, url: str, sleep: Sleep = asyn
             if error is None:
                 waits = gone = False
                 continue
-        gone = gone or _nobody_listens(error)
+        gone = gone or _nothing_listens(error)
         if not waits:
             log.warning("waiting for %s: %s", url, error)
         waits = True
@@ -372,7 +371,7 @@ async def reached(url: str, *, sleep: Sleep = asyncio.sleep) -> None:
         async with aiohttp.ClientSession() as session, session.get(f"{url.rstrip('/')}/info") as answer:
             if answer.status >= 400:
                 raise SettingError(
-                    f"what answers at {url} is not a run-api of Atropos ({answer.status}): start one, "
+                    f"the server at {url} is not a run-api of Atropos ({answer.status}): start one, "
                     "or name its address with --env.rollout_server_url"
                 )
 
@@ -384,8 +383,8 @@ def _is_fault(error: Exception) -> bool:
     return isinstance(error, aiohttp.ClientResponseError) and error.status == 500
 
 
-def _nobody_listens(error: Exception) -> bool:
-    """Whether no process listens there, so that its state is lost."""
+def _nothing_listens(error: Exception) -> bool:
+    """Whether no process listens there, so that the server's state is lost."""
     return isinstance(error, aiohttp.ClientConnectorError) and isinstance(
         error.os_error, ConnectionRefusedError
     )

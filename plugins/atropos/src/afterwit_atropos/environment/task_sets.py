@@ -32,8 +32,8 @@ PEOPLE: Split = "dev"
 
 MEASURE: Split = "fresh"
 
-KEPT_ALONE = 0.5
-"""Correctness of a task whose checks pass, but not the person's way."""
+DONE_ALONE = 0.5
+"""Correctness of a task that is done, but not as the person wants it."""
 
 
 class TaskSet(Protocol):
@@ -151,7 +151,7 @@ class CodingTasks:
         held_out: int,
         seed: int,
     ) -> None:
-        """`held_out`: how many tasks only measure, drawn by the seed. SettingError if none is left."""
+        """`held_out` tasks, drawn by the seed, only measure. SettingError if one kind is empty."""
         drawn = Random(seed).sample(list(tasks), len(tasks))
         if not 0 < held_out < len(drawn):
             raise SettingError(
@@ -166,7 +166,7 @@ class CodingTasks:
 
 
 class WorldTasks:
-    """Implements `TaskSet`. Tasks are drawn once; those that measure have names and wordings of their own."""
+    """Implements `TaskSet`. Tasks are drawn once; the held-out ones have other names and wordings."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class WorldTasks:
         done = failed is None
         acted = any(turn.message.tool_calls for turn in episode.turns.values())
         parts = {
-            "correctness": 1.0 if done and state.kept() else KEPT_ALONE if done else 0.0,
+            "correctness": 1.0 if done and state.kept() else DONE_ALONE if done else 0.0,
             "efficiency": efficiency(len(episode.turns), self._max_turns),
             "tool_usage": 1.0 if acted else 0.0,
         }

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 START_S = 60.0
 END_S = 10.0
 GRACE_S = 60.0
-"""Added to a command's time, for a busy machine: process 1 ends commands itself, this is for its own end."""
+"""Added to a command's time, for a busy machine. Process 1 ends commands itself: this bounds process 1."""
 LONGEST_ANSWER = 16 << 20
 
 

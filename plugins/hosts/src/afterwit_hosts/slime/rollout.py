@@ -1,4 +1,4 @@
-"""The functions that slime calls in its rollout's process: a home's next turns go out as its samples."""
+"""Functions that slime calls in its rollout's process. They give it a home's next turns as samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from afterwit_hosts.slime.requirements import require_flags
 def generate_rollout(
     args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
 ) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
-    """`--rollout-function-path`: a batch of the data source, as it is, since people have talked to the model
+    """`--rollout-function-path`: a batch of the data source, unchanged, since people have talked to the model
     already; to evaluate, the rewards of the turns that were judged last.
 
     SettingError if an argument of slime's does not fit: nothing has been trained then.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from afterwit.api.objective import full_precision, top_k
 
-NOBODY = torch.iinfo(torch.int64).max
+NO_ID = torch.iinfo(torch.int64).max
 """The id of a place in a top-K that this process cannot fill."""
 
 
@@ -47,7 +47,7 @@ class Shards:
         """Ids [T, min(k, V)] of the largest logits, descending, equal logits by the lower id."""
         own_TW, first = self.own(logits_TW)
         k = min(k, self.size)
-        ids = own_TW.new_full((len(own_TW), k), NOBODY, dtype=torch.int64)
+        ids = own_TW.new_full((len(own_TW), k), NO_ID, dtype=torch.int64)
         values = own_TW.new_full((len(own_TW), k), -torch.inf)
         if own_TW.shape[-1]:
             local = top_k(own_TW, k)

@@ -27,9 +27,9 @@ _expected: Batch | None = None
 
 
 def postprocess(args: Any, rollout_id: int, rollout_data: dict[str, Any]) -> None:
-    """`--rollout-data-postprocess-path`: each lesson goes onto its tokens, the tensor that the loss is given.
+    """`--rollout-data-postprocess-path`: attach each lesson to its tokens, the tensor that the loss receives.
 
-    Under `prompt`, by which it came, slime would log it.
+    If it stayed under `prompt`, slime would log it.
     """
     global _expected
     lessons = rollout_data.pop("prompt", [])

@@ -20,7 +20,7 @@ from afterwit.api.settings import LearnerSettings
 from afterwit.api.turns import SettingError
 
 ATTENTION = {"attn_implementation": "sdpa"}
-"""In the place of verl's choice, which is not installed with it."""
+"""In place of verl's choice, a package that verl does not install."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def engine_in(policy: Policy) -> FSDPEngineWithLMHead:
 def engine_of(folder: Path, settings: LearnerSettings, options: Options) -> FSDPEngineWithLMHead:
     """The engine with the model in a folder, over all processes of the group; `settings` are `in_verl`.
 
-    The optimiser is not verl's: it is given to it. A process that is in no group becomes one of its own.
+    The caller gives it the optimiser. A process that is in no group becomes one of its own.
     SettingError if verl does not know an option.
     """
     if not dist.is_initialized():

@@ -1,4 +1,4 @@
-"""Runs a task's tests, one at a time, where the solution is not: its functions are asked for outside.
+"""Runs a task's tests, one at a time, apart from the solution, whose functions it calls by lines of JSON.
 
 A test is Python that raises if the solution is wrong. A name that it does not define is a function of the
 solution; so is whatever it imports from `solution`. HumanEval's form is understood: a function `check`, which
@@ -69,7 +69,7 @@ class Solution:
 
 
 def run(test: str, entry_point: str | None, solution: Solution) -> str | None:
-    """None if the test passes, else why not, in words that tell nothing of what it expects."""
+    """None if the test passes, else the reason, without the value that it expects."""
     solution.last = ""
     module = types.ModuleType(MODULE)
     module.__getattr__ = solution.function  # type: ignore[method-assign]

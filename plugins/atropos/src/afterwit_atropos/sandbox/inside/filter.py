@@ -74,11 +74,11 @@ _NO_NEW_PRIVILEGES, _SECCOMP, _MODE_FILTER = 38, 22, 2
 DUMPABLE, SUBREAPER, DEATH_SIGNAL = 4, 36, 1
 """Options of `prctl`: whether other processes read this one's memory, files and environment; whether it
 becomes the parent of descendants whose parent ended; the signal that it gets when its parent ends."""
-Step = tuple[int, int, int, int]
-"""A code, how many steps to skip if it holds and if not, and a value."""
+Instruction = tuple[int, int, int, int]
+"""A code, the number of instructions to skip if it holds and if not, and a value."""
 
 
-class _Step(ctypes.Structure):
+class _Instruction(ctypes.Structure):
     _fields_ = (
         ("code", ctypes.c_ushort),
         ("yes", ctypes.c_ubyte),
@@ -88,7 +88,7 @@ class _Step(ctypes.Structure):
 
 
 class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(_Step)))
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(_Instruction)))
 
 
 def deny_calls() -> None:
@@ -97,17 +97,17 @@ def deny_calls() -> None:
     if machine not in MACHINES:
         raise OSError(f"no filter of system calls for {machine}, only for {' and '.join(MACHINES)}")
     steps = _program(MACHINES[machine])
-    program = _Program(len(steps), (_Step * len(steps))(*(_Step(*step) for step in steps)))
+    program = _Program(len(steps), (_Instruction * len(steps))(*(_Instruction(*step) for step in steps)))
     prctl(_NO_NEW_PRIVILEGES, 1)
     prctl(_SECCOMP, _MODE_FILTER, ctypes.byref(program))
 
 
-def _program(calls: Calls) -> list[Step]:
+def _program(calls: Calls) -> list[Instruction]:
     """Classic BPF over `seccomp_data`: the call's number is at byte 0, the machine at byte 4, the arguments
     from byte 16 on, 8 bytes each with the low half first."""
     deny, allow = (_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ALLOW)
     first, second, fourth = ((_LOAD, 0, 0, 16 + 8 * place) for place in (0, 1, 3))
-    steps: list[Step] = [
+    steps: list[Instruction] = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, calls.audit),
         (_RETURN, 0, 0, _KILL),
@@ -131,8 +131,8 @@ def _program(calls: Calls) -> list[Step]:
     return [*steps, allow]
 
 
-def _on(number: int, *steps: Step) -> list[Step]:
-    """Steps for one call alone."""
+def _on(number: int, *steps: Instruction) -> list[Instruction]:
+    """Instructions for one call alone."""
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
