@@ -25,7 +25,6 @@ from afterwit.gateway.app import GatewayApp
 from afterwit.gateway.auth import hash_key
 from afterwit.gateway.context import Gateway
 from afterwit.judging.engine_judge import EngineJudge
-from afterwit.judging.settings import judge_prompts
 from afterwit.judging.stage import Clock, Judge
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.learning.stage import Learn
@@ -201,9 +200,8 @@ def _judge(settings: Settings, store: InlineStore, client: JudgeClient, now: Ste
     return Judge(
         store=store,
         client=client,
-        prompts=judge_prompts(settings.judge),
         settings=settings.judge,
-        rules=settings.judge.rules(settings.objective.reads),
+        reads=settings.objective.reads,
         owner=OWNER,
         clock=Clock(now=now, sleep=asyncio.sleep, random=lambda: 0.5),
         after=with_lessons(WatchOver(settings.promotion).judged, settings.learner.teaching),

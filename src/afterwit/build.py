@@ -164,15 +164,13 @@ def verdicts_of(judge: JudgeSettings, reads: Reads, engine: Engine, renderer: Re
 
     SettingError if this engine cannot judge.
     """
-    from afterwit.judging.settings import judge_prompts
     from afterwit.judging.verdicts import Verdicts
     from afterwit.worker import BackOff
 
     return Verdicts(
         judge_client(judge, engine, renderer),
-        judge_prompts(judge),
-        judge.rules(reads),
         judge,
+        reads,
         back_off=BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s),
         sleep=asyncio.sleep,
     )
@@ -192,22 +190,12 @@ def examination(
     from afterwit.judging.ability import Examination, Reader
     from afterwit.judging.engine_judge import EngineJudge, EngineReader
     from afterwit.judging.http_judge import HttpJudge
-    from afterwit.judging.settings import judge_prompts
 
     readers: list[Reader] = [client] if isinstance(client, HttpJudge) else []
     if engine is not None and renderer is not None:
         readers.append(EngineReader(engine, renderer))
     asked = client.urgent if isinstance(client, EngineJudge) else client  # all turns wait for the answers
-    return Examination(asked, judge_prompts(settings), settings, readers)
-
-
-def examined_judge(settings: JudgeSettings, engine: Engine | None) -> str:
-    """The name under which a judge's ability is kept: a judge with another name is examined again."""
-    if settings.client is not None:
-        return f"{settings.client} {settings.model} at {settings.url}"
-    if settings.url is not None:
-        return f"{settings.model} at {settings.url}"
-    return "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {settings.weights}"
+    return Examination(asked, settings, readers, None if engine is None else engine.facts)
 
 
 def judge_stage(
@@ -223,25 +211,21 @@ def judge_stage(
     be able to judge; any other is examined.
     """
     from afterwit.judging.ability import Examiner
-    from afterwit.judging.settings import judge_prompts
     from afterwit.judging.stage import Clock, Judge
     from afterwit.judging.verdicts import is_examined
     from afterwit.practice.stage import with_lessons
     from afterwit.promotion.watch import WatchOver
 
     judge, examiner, trial = settings.judge, None, None
-    prompts = judge_prompts(judge)
     if client is None:
         client, trial = judge_client(judge, engine, renderer), _trial(judge, engine, renderer)
         if judge.prompts != "short" and is_examined(client):
-            examined = examination(judge, client, engine, renderer)
-            examiner = Examiner(store, examined, judge, judge=examined_judge(judge, engine))
+            examiner = Examiner(store, examination(judge, client, engine, renderer))
     stage = Judge(
         store=store,
         client=client,
-        prompts=prompts,
         settings=judge,
-        rules=judge.rules(settings.objective.reads),
+        reads=settings.objective.reads,
         owner=worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
         after=with_lessons(WatchOver(settings.promotion).judged, settings.learner.teaching),

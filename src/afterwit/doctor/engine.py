@@ -58,8 +58,7 @@ def check_engine(
             if is_examined(judge):
                 examination = build.examination(settings.judge, judge, engine, renderer)
                 examination.progress = progress
-                asked = examination, settings.judge, keep, build.examined_judge(settings.judge, engine)
-                yield tested("judge", run, judges, *asked, remedy=JUDGE_REMEDY)
+                yield tested("judge", run, judges, examination, keep, remedy=JUDGE_REMEDY)
         remedy = "the engine does not serve what the learner writes: do not train with it"
         yield tested("swap", run, _swapped, engine, policy, base, settings.learner, remedy=remedy)
         runner.run(engine.close())

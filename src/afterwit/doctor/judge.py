@@ -12,13 +12,12 @@ from afterwit.config import Settings
 from afterwit.doctor.finding import Finding, expect, tested
 from afterwit.errors import StoreMismatch
 from afterwit.home.home import CONFIG
-from afterwit.judging.ability import Examination, Progress, keep_ability, name_of
+from afterwit.judging.ability import Examination, Progress, keep_ability
 from afterwit.judging.exam import Ability
-from afterwit.judging.settings import JudgeSettings
 
 JUDGE_REMEDY = "set judge.url, judge.model and judge.api_key_env as docs/judging.md shows; turns wait for it"
-Keep = Callable[[Ability, str], None]
-"""Keeps the ability of a judge of this name."""
+Keep = Callable[[Examination, Ability], None]
+"""Keeps what an examination found."""
 
 
 def check_judge(settings: Settings, progress: Progress, keep: Keep) -> Iterator[Finding]:
@@ -29,7 +28,7 @@ def check_judge(settings: Settings, progress: Progress, keep: Keep) -> Iterator[
         try:
             examination = build.examination(settings.judge, judge, None, None)
             examination.progress = progress
-            return await judges(examination, settings.judge, keep, build.examined_judge(settings.judge, None))
+            return await judges(examination, keep)
         finally:
             await judge.close()
 
@@ -37,23 +36,23 @@ def check_judge(settings: Settings, progress: Progress, keep: Keep) -> Iterator[
         yield tested("judge", lambda: asyncio.run(ask()), remedy=JUDGE_REMEDY)
 
 
-async def judges(examination: Examination, settings: JudgeSettings, keep: Keep, judge: str) -> str:
-    """How the judge of this name judges, and how well. AssertionError if it cannot."""
-    ability, name = await examination.ability(), name_of(settings)
-    keep(ability, judge)
-    fault = ability.fault(name)
+async def judges(examination: Examination, keep: Keep) -> str:
+    """How the judge judges, and how well. AssertionError if it cannot."""
+    ability = await examination.ability()
+    keep(examination, ability)
+    fault = ability.fault(examination.name)
     expect(fault is None, fault or "")
-    return f"{name}: {ability.described()}"
+    return f"{examination.name}: {ability.described()}"
 
 
 def kept_by(settings: Settings, home: Path, folder: Path) -> Keep:
     """Keeps abilities in a home that was set up, so that `serve` there does not test the judge again."""
 
-    def keep(ability: Ability, judge: str) -> None:
+    def keep(examination: Examination, ability: Ability) -> None:
         if not (home / CONFIG).exists():
             return
         with suppress(StoreMismatch):  # the store's own test reports it
             with closing(build.store_of_model(settings, home, folder, bind=False)) as store:
-                keep_ability(store, ability, settings.judge, judge=judge)
+                keep_ability(store, examination, ability)
 
     return keep

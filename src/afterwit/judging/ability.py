@@ -11,13 +11,13 @@ import orjson
 from pydantic import TypeAdapter
 
 from afterwit import __version__
+from afterwit.engines.port import Facts
 from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, JudgeUnavailable, RequestError
 from afterwit.judging import polarity
 from afterwit.judging.checks import JudgeReport, judge_report, warnings
 from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better, sample
 from afterwit.judging.polarity import UNREAD, Borders, LogProbs, Reading, Subject, borders
-from afterwit.judging.questions import JudgePrompts
-from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.store import AsyncStore, Store
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
@@ -61,11 +61,18 @@ class Examination:
     """Examines a judge and those who can read in its place. Nothing is kept."""
 
     def __init__(
-        self, client: JudgeClient, prompts: JudgePrompts, settings: JudgeSettings, readers: Sequence[Reader]
+        self,
+        client: JudgeClient,
+        settings: JudgeSettings,
+        readers: Sequence[Reader],
+        facts: Facts | None = None,
     ) -> None:
-        """Of `readers` the first that can read does."""
-        self._client, self._prompts, self._settings = client, prompts, settings
+        """Of `readers` the first that can read does. `facts` are the served model's, if there is one here."""
+        self._client, self._prompts, self.settings = client, judge_prompts(settings), settings
         self.readers = readers
+        self.name = name_of(settings)
+        """The judge, as a sentence begins with it."""
+        self.examined_as = examined_as(settings, facts)
         self.progress: Progress = silent
 
     async def ability(self) -> Ability:
@@ -73,7 +80,7 @@ class Examination:
 
         Raises JudgeUnavailable or EngineUnavailable if the judge or the engine does not answer.
         """
-        found = Ability(mode=self._settings.mode)
+        found = Ability(mode=self.settings.mode)
         if found.mode != "read":
             found = replace(found, marks=await self._exam())
         if found.mode == "auto" and found.passed:
@@ -104,7 +111,7 @@ class Examination:
         return marks
 
     async def _marks(self, cases: Sequence[Case], seed: int) -> tuple[Mark, ...]:
-        room, done = asyncio.Semaphore(self._settings.max_concurrency), 0
+        room, done = asyncio.Semaphore(self.settings.max_concurrency), 0
 
         async def marked(case: Case) -> Mark:
             nonlocal done
@@ -121,7 +128,7 @@ class Examination:
 
         async def asked(max_tokens: int) -> Mark:
             messages = self._prompts.messages(case.question, case.view)
-            temperature = self._settings.temperature
+            temperature = self.settings.temperature
             try:
                 answer = await self._client.ask(
                     messages, temperature=temperature, max_tokens=max_tokens, seed=seed
@@ -131,7 +138,7 @@ class Examination:
             return case.marked(answer)
 
         whole = self._prompts.max_tokens
-        if self._settings.url is not None or self._settings.thinking or whole <= SHORT:
+        if self.settings.url is not None or self.settings.thinking or whole <= SHORT:
             return await asked(whole)
         mark = await asked(SHORT)
         return await asked(whole) if mark.cut_thought else mark
@@ -159,13 +166,8 @@ async def measured(reader: Reader, subject: Subject, progress: Progress = silent
 class Examiner:
     """Examines the judge once and keeps its ability in the store."""
 
-    def __init__(
-        self, store: AsyncStore, examination: Examination, settings: JudgeSettings, *, judge: str
-    ) -> None:
-        """`judge` is its name; a new name is examined again."""
-        self._store, self.examination, self._settings = store, examination, settings
-        self._is_served, self.name = not (settings.client or settings.url), name_of(settings)
-        self._judge = judge
+    def __init__(self, store: AsyncStore, examination: Examination) -> None:
+        self._store, self.examination = store, examination
         self._asking = asyncio.Lock()
         self.known: Ability | None = None
         self._told = asyncio.Event()
@@ -173,7 +175,7 @@ class Examiner:
     @property
     def fault(self) -> str | None:
         """The judge's fault, in sentences; None if it has none, or before the examination."""
-        return None if self.known is None else self.known.fault(self.name)
+        return None if self.known is None else self.known.fault(self.examination.name)
 
     @property
     def examines(self) -> bool:
@@ -223,33 +225,38 @@ class Examiner:
 
     async def _examined(self) -> Ability:
         ability = await self.examination.ability()
-        await self._store.call(lambda store: keep_ability(store, ability, self._settings, judge=self._judge))
+        await self._store.call(lambda store: keep_ability(store, self.examination, ability))
         return ability
 
     async def _kept(self) -> Ability | None:
         """The stored ability; None for an endpoint that could not judge: its model may have changed."""
         text = await self._store.call(lambda store: store.note(NOTE))
         data = None if text is None else orjson.loads(text)
-        if data is None or data["judge"] != _examined_as(self._settings, self._judge):
+        if data is None or data["judge"] != self.examination.examined_as:
             return None
-        ability = TypeAdapter(Ability).validate_python(data)
-        return ability if ability.fault(self.name) is None or self._is_served else None
+        ability, settings = TypeAdapter(Ability).validate_python(data), self.examination.settings
+        is_served = settings.client is None and settings.url is None
+        return ability if is_served or ability.fault(self.examination.name) is None else None
 
 
-def keep_ability(store: Store, ability: Ability, settings: JudgeSettings, *, judge: str) -> None:
-    """Keep the ability of the judge of this name, so that it is not examined again."""
-    fault, how = ability.fault(name_of(settings)), ability.described()
-    note = {"judge": _examined_as(settings, judge), "fault": fault, "how": how, **asdict(ability)}
+def keep_ability(store: Store, examination: Examination, ability: Ability) -> None:
+    """Keep what an examination found, so that the judge is not examined again."""
+    fault, how = ability.fault(examination.name), ability.described()
+    note = {"judge": examination.examined_as, "fault": fault, "how": how, **asdict(ability)}
     store.set_note(NOTE, orjson.dumps(note).decode())
 
 
-def _examined_as(settings: JudgeSettings, judge: str) -> str:
-    """All that its ability may depend on."""
+def examined_as(settings: JudgeSettings, facts: Facts | None) -> str:
+    """All that a judge's ability may depend on: if any of it changes, the judge is examined again."""
+    if settings.client is not None or settings.url is not None:
+        judge = f"{settings.client} {settings.model} at {settings.url}"
+    else:
+        judge = "" if facts is None else f"{facts.model} {facts.fingerprint} {settings.weights}"
     return f"{judge} {settings.mode} {settings.thinking} {__version__} {polarity.form()}"
 
 
 def name_of(settings: JudgeSettings) -> str:
-    """The judge in a sentence's beginning."""
+    """The judge, as a sentence begins with it."""
     if settings.client is not None:
         return f"The judge {settings.client}"
     return "This model" if settings.url is None else f"{settings.model} at {settings.url}"

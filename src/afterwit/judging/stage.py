@@ -16,17 +16,17 @@ from afterwit.judging.ability import Examiner
 from afterwit.judging.checks import MOST_INVALID, agreement
 from afterwit.judging.exam import ABLE, Ability
 from afterwit.judging.polarity import UNREAD, Reading
-from afterwit.judging.questions import JudgePrompts, paid, view_of
+from afterwit.judging.questions import paid, view_of
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.unvoted import is_asked_again, own_words, unvoted, with_own_words
 from afterwit.judging.verdicts import HintTrial, JudgeClient, Verdicts, case
-from afterwit.judging.voting import CUT, Verify, VoteRules
+from afterwit.judging.voting import CUT, Verify
 from afterwit.lifecycle import Reason
 from afterwit.promotion.episodes import closes
 from afterwit.store import AsyncStore, Filter, Record, Store
 from afterwit.tracking.traces import span
 from afterwit.turn import Kind, Message, RecordedTurn, adapter_of
-from afterwit.verdict import Flag, NextState, Question, Verdict, Vote, unjudged
+from afterwit.verdict import Flag, NextState, Question, Reads, Verdict, Vote, unjudged
 from afterwit.vetting.doubts import Votes, blames_all, contradicts, hint_flags, previous, several, signature
 from afterwit.vetting.own_words import MOST_CORRECTION, demonstration, with_given
 from afterwit.vetting.redaction import Redaction
@@ -69,9 +69,8 @@ class Judge:
         *,
         store: AsyncStore,
         client: JudgeClient,
-        prompts: JudgePrompts,
         settings: JudgeSettings,
-        rules: VoteRules,
+        reads: Reads,
         owner: str,
         clock: Clock,
         after: AfterVerdict,
@@ -79,17 +78,16 @@ class Judge:
         examiner: Examiner | None = None,
         trial: HintTrial | None = None,
     ) -> None:
-        """`after` is called in each verdict's transaction. Without an `examiner` the judge counts as able,
-        and without a `trial` every hint as one that the model follows."""
+        """`reads`: the parts of a verdict that the objective uses. `after` is called in each verdict's
+        transaction. Without an `examiner` the judge counts as able, and without a `trial` every hint as one
+        that the model follows."""
         self._store, self._owner, self._clock, self._after = store, owner, clock, after
-        self._settings, self._rules = settings, rules
+        self._settings, self._rules = settings, settings.rules(reads)
         self._redaction, self._examiner, self._trial = redaction, examiner, trial
         self._back_off = BackOff(
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
         )
-        self._verdicts = Verdicts(
-            client, prompts, rules, settings, back_off=self._back_off, sleep=clock.sleep
-        )
+        self._verdicts = Verdicts(client, settings, reads, back_off=self._back_off, sleep=clock.sleep)
         self._votes = RecentVotes()
         self._failed, self._failure = 0, ""
 

@@ -17,18 +17,17 @@ from afterwit.judging.prompts import follow_question, halved, harm_question
 from afterwit.judging.questions import (
     JudgeCall,
     JudgeCase,
-    JudgePrompts,
     call_seed,
     case_of,
     conclude,
     questions,
     seed_of,
 )
-from afterwit.judging.settings import JudgeSettings
+from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.unvoted import without_answered_calls
-from afterwit.judging.voting import Answer, Verify, VoteRules, evaluation_vote, harm_found
+from afterwit.judging.voting import Answer, Verify, evaluation_vote, harm_found
 from afterwit.turn import Message, RecordedTurn, Turn
-from afterwit.verdict import NextState, Question, Verdict, Vote
+from afterwit.verdict import NextState, Question, Reads, Verdict, Vote
 from afterwit.worker import BackOff, retrying
 
 if TYPE_CHECKING:
@@ -95,14 +94,15 @@ class Verdicts:
     def __init__(
         self,
         client: JudgeClient,
-        prompts: JudgePrompts,
-        rules: VoteRules,
         settings: JudgeSettings,
+        reads: Reads,
         *,
         back_off: BackOff,
         sleep: Callable[[float], Awaitable[object]],
     ) -> None:
-        self._client, self._prompts, self._rules, self._settings = client, prompts, rules, settings
+        """`reads`: the parts of a verdict that are used."""
+        self._client, self._settings = client, settings
+        self._prompts, self._rules = judge_prompts(settings), settings.rules(reads)
         self._back_off, self._sleep = back_off, sleep
         self._room = asyncio.Semaphore(settings.max_concurrency)
         self._kept: dict[str, dict[JudgeCall, Answer]] = {}
@@ -124,16 +124,17 @@ class Verdicts:
 
         # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
         judged = await asyncio.to_thread(case, turn, next_state)
-        prompts: JudgePrompts | None = self._prompts
-        while prompts is not None:
+        prompts = self._prompts
+        while True:
             calls = await asyncio.to_thread(questions, judged, prompts, rules)
             try:
                 answers = await self._ask(turn.id, calls)
                 break
             except QuestionTooLong:
-                prompts = halved(prompts)  # texts without spaces have several times the tokens
-                if prompts is None:
+                shorter = halved(prompts)  # texts without spaces have several times the tokens
+                if shorter is None:
                     raise
+                prompts = shorter
         return await asyncio.to_thread(conclude, judged, [(call, answers[call]) for call in calls], rules)
 
     async def harmful(self, turn: str, hints: tuple[str, ...]) -> bool:

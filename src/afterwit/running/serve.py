@@ -162,7 +162,7 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
     if runtime.examiner is None:
         return
 
-    name, doing = runtime.examiner.name, Working(None)
+    name, doing = runtime.examiner.examination.name, Working(None)
     doing.step("asking about exchanges of known outcome")
     runtime.examiner.examination.progress = doing.step
 

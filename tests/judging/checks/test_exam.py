@@ -9,9 +9,9 @@ import pytest
 
 from afterwit.judging.exam import ABLE, EXAM, Ability, Mark, better, sample
 from afterwit.judging.polarity import Border, Borders
+from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.voting import Answer, quotes
 from tests.fakes.judge import HINT
-from tests.judging.stage.house import PROMPTS
 
 RIGHT = {"thanks": r"\boxed{1}", "complaint": r"\boxed{-1}", "correction": HINT}
 TOLD = Border(weights=(), parts=(), at=0.0, near=0.0, found=36, of=36, taken=1, others=40)
@@ -26,7 +26,8 @@ def test_a_judge_that_answers_rightly_votes_and_hints():
     assert marks(*RIGHT.values()) == ABLE.marks
     assert (ABLE.votes, ABLE.hints, ABLE.fault("It")) == (True, True, None)
     assert [case.name for case in EXAM] == list(RIGHT)
-    assert all(PROMPTS.messages(case.question, case.view)[0].role == "system" for case in EXAM)
+    prompts = judge_prompts(JudgeSettings())
+    assert all(prompts.messages(case.question, case.view)[0].role == "system" for case in EXAM)
 
 
 def test_a_judge_that_says_the_same_of_all_cannot_judge():

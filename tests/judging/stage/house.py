@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from afterwit.errors import JudgeUnavailable
-from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.stage import AfterVerdict, Clock, Judge
 from afterwit.lifecycle import State
@@ -19,9 +18,13 @@ from tests.fakes.judge import FakeJudge
 from tests.store.examples import NO, add
 
 LEASE = 120.0
-PROMPTS = FullPrompts(
-    max_tokens=77, context_chars=500, tools_chars=500, response_chars=500, next_state_chars=500
-)
+LENGTHS = {
+    "max_tokens": 77,
+    "context_chars": 500,
+    "tools_chars": 500,
+    "response_chars": 500,
+    "next_state_chars": 500,
+}
 DOWN = JudgeUnavailable("the judge cannot be reached")
 TOOL = {
     "type": "function",
@@ -55,16 +58,17 @@ class House:
         self.objective = ObjectiveSettings()
         self.time = FakeTime()
         self.client = FakeJudge()
-        self.settings = JudgeSettings(**{"lease_s": LEASE, "attempts": 2, "max_turns": 2} | settings)
+        self.settings = JudgeSettings(
+            **{"lease_s": LEASE, "attempts": 2, "max_turns": 2} | LENGTHS | settings
+        )
         self.judge = self.stage("judge-1")
 
     def stage(self, owner: str, after: AfterVerdict = lambda store, turn, *, now: None) -> Judge:
         return Judge(
             store=self.store,
             client=self.client,
-            prompts=PROMPTS,
             settings=self.settings,
-            rules=self.settings.rules(self.objective.reads),
+            reads=self.objective.reads,
             owner=owner,
             clock=self.time.clock,
             after=after,

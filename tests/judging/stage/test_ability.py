@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from afterwit.engines.port import Facts
 from afterwit.errors import JudgeRefused, JudgeUnavailable
 from afterwit.judging.ability import AT_ONCE, SHORT, Examination, Examiner, Reader, kept_words
 from afterwit.judging.exam import SAMPLED
@@ -20,10 +21,20 @@ from afterwit.verdict import Feedback, Flag, Source
 from afterwit.vetting.own_words import demonstration
 from afterwit.worker import Signals
 from tests.fakes.judge import FakeJudge, asks_for_hint, competent
-from tests.judging.stage.house import DOWN, PROMPTS, House
+from tests.judging.stage.house import DOWN, House
 
 COMPLAINT = (Message(role="user", content="That is far too long. Keep it short."),)
 THANKS = (Message(role="user", content="Thanks, perfect."),)
+OTHER = Facts(
+    name="other",
+    model="another",
+    context_length=64,
+    vocabulary=8,
+    end_ids=frozenset({1}),
+    dtype="float32",
+    fingerprint="f",
+)
+"""Of another served model than before."""
 EXAMINED = 3 + 3 * SAMPLED
 """Questions to a judge that passes at once."""
 
@@ -56,11 +67,11 @@ class Read:
         return self.read.count(REPLIES.texts["complaint"][0])
 
 
-def examined(house: House, *readers: Read, judge: str = "a judge", **settings: Any) -> Examiner:
+def examined(house: House, *readers: Read, facts: Facts | None = None, **settings: Any) -> Examiner:
     """The house's judge is examined before it judges."""
     chosen = replace(house.settings, **settings)
-    examination = Examination(house.client, PROMPTS, chosen, cast(Sequence[Reader], readers))
-    found = Examiner(house.store, examination, chosen, judge=judge)
+    examination = Examination(house.client, chosen, cast(Sequence[Reader], readers), facts)
+    found = Examiner(house.store, examination)
     house.judge._examiner = found
     return found
 
@@ -172,7 +183,7 @@ async def test_a_judge_that_votes_worse_than_it_reads_is_read(house):
     found = await examined(house, Read()).ability()
     assert (found.passed, found.right, found.of) == (True, 2 * SAMPLED, 3 * SAMPLED)
     assert not found.votes
-    assert (await examined(house, Read(mixed=True), judge="another").ability()).votes
+    assert (await examined(house, Read(mixed=True), facts=OTHER).ability()).votes
 
 
 async def test_a_judge_that_is_to_write_votes_whatever_it_is_worth(mute):
@@ -241,7 +252,7 @@ async def test_the_result_is_kept_and_another_judge_is_asked_anew(mute):
     fault, how = await mute.store.call(kept_words)
     assert (fault, how) == (None, first.described())
     assert (how or "").startswith("it reads replies: it finds 160 of 160 complaints (98% to 100%)")
-    await examined(mute, reader, judge="another").ability()
+    await examined(mute, reader, facts=OTHER).ability()
     assert len(mute.client.asked) == 2 * asked
 
 
@@ -334,9 +345,8 @@ async def test_votes_that_count_whatever_the_examination_finds_count_before_its_
     ("said", "rooms"), [("Hard to say. ", {SHORT}), ("<think>Hard to say. ", {SHORT, 4096})]
 )
 async def test_a_served_model_has_little_room_for_a_probe_unless_it_thinks(mute, said, rooms):
-    prompts = replace(PROMPTS, max_tokens=4096)
     mute.client.answer = lambda messages: Answer(words=said, finished=False)
-    await Examination(mute.client, prompts, mute.settings, ()).ability()
+    await Examination(mute.client, replace(mute.settings, max_tokens=4096), ()).ability()
     assert {max_tokens for _, _, max_tokens, _ in mute.client.asked} == rooms
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.home.home import write_config
 from afterwit.judging.ability import Examination, Examiner
 from afterwit.judging.hinted_prompts import Placement
-from afterwit.judging.settings import JudgeSettings, judge_prompts
+from afterwit.judging.settings import JudgeSettings
 from afterwit.version import Origin, Probe, Version
 from tests.fakes.judge import FakeJudge, competent
 from tests.fakes.models import tiny_qwen3
@@ -129,9 +130,9 @@ def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
 
 async def test_a_judge_that_answers_rightly_is_well() -> None:
     judge = FakeJudge(competent)
-    found = Examination(judge, judge_prompts(JudgeSettings()), JudgeSettings(), ())
+    found = Examination(judge, JudgeSettings(), ())
     said = "This model: it writes votes (24 of 24 shipped replies right), and hints"
-    assert await judges(found, JudgeSettings(), lambda ability, judge: None, "served") == said
+    assert await judges(found, lambda found, ability: None) == said
 
 
 @pytest.mark.parametrize("set_up", [True, False])
@@ -142,14 +143,14 @@ async def test_a_home_that_was_set_up_keeps_what_the_test_of_the_judge_found(
     if set_up:
         write_config(home, {"model": str(base)})
     settings = Settings(model=str(base))
-    found = Examination(FakeJudge(competent), judge_prompts(settings.judge), settings.judge, ())
-    await judges(found, settings.judge, kept_by(settings, home, base), "served")
+    found = Examination(FakeJudge(competent), settings.judge, ())
+    await judges(found, kept_by(settings, home, base))
     assert home.exists() == set_up
     with closing(store_of_model(settings, home, base)) as store:
-        examiner = Examiner(async_store(store), found, settings.judge, judge="served")
+        examiner = Examiner(async_store(store), found)
         assert await examiner.is_known() == set_up
-        other = Examiner(async_store(store), found, settings.judge, judge="another")
-        assert not await other.is_known()
+        other = Examination(FakeJudge(competent), replace(settings.judge, thinking=True), ())
+        assert not await Examiner(async_store(store), other).is_known()
 
 
 @pytest.mark.parametrize(
@@ -161,11 +162,9 @@ async def test_a_home_that_was_set_up_keeps_what_the_test_of_the_judge_found(
     ],
 )
 async def test_a_judge_that_cannot_judge_is_a_fault_with_its_remedy(answer: str, said: str) -> None:
-    found = Examination(
-        FakeJudge(lambda messages: answer), judge_prompts(JudgeSettings()), JudgeSettings(), ()
-    )
+    found = Examination(FakeJudge(lambda messages: answer), JudgeSettings(), ())
     with pytest.raises(AssertionError, match=f"This model cannot judge: {said}.*Set judge.url"):
-        await judges(found, JudgeSettings(), lambda ability, judge: None, "served")
+        await judges(found, lambda found, ability: None)
 
 
 def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:

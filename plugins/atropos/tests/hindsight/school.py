@@ -7,7 +7,6 @@ from typing import Any
 
 from afterwit.engines.port import Engine
 from afterwit.judging.hinted_prompts import Placement, Rendering
-from afterwit.judging.prompts import FullPrompts
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.verdicts import Verdicts
 from afterwit.turn import Conversation
@@ -16,9 +15,6 @@ from afterwit_atropos.hindsight import Hindsight, HindsightSettings
 from tests.fakes.judge import FakeJudge
 from tests.fakes.rollouts import HINT
 
-PROMPTS = FullPrompts(
-    max_tokens=77, context_chars=500, tools_chars=500, response_chars=500, next_state_chars=500
-)
 BACK_OFF = BackOff(base_s=1.0, max_s=8.0, random=lambda: 0.0)
 SAYS_HINT = rf"\boxed{{1}}[HINT_START]{HINT}[HINT_END]"
 
@@ -58,9 +54,8 @@ def hindsight(
     rules = JudgeSettings(**{"attempts": 2, "placement": placement} | (judging or {}))
     verdicts = Verdicts(
         judge or FakeJudge(lambda messages: SAYS_HINT),
-        PROMPTS,
-        rules.rules(teaching.reads),
         rules,
+        teaching.reads,
         back_off=BACK_OFF,
         sleep=sleep,
     )
