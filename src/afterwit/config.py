@@ -24,7 +24,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import KINDS, EngineSettings, engine_section
 from afterwit.errors import SettingError
 from afterwit.gateway.settings import GatewaySettings
-from afterwit.home.home import CONFIG
+from afterwit.home.home import CONFIG, expanded
 from afterwit.judging.settings import JudgeSettings
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
@@ -147,9 +147,9 @@ def settings_class() -> type[Settings]:
 def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of store, versions and config.toml: the flag's, else AFTERWIT_HOME, else the platform's."""
     if flag is not None:
-        return flag.expanduser()
+        return expanded(flag)
     if environment.get(HOME_VARIABLE):
-        return Path(environment[HOME_VARIABLE]).expanduser()
+        return expanded(environment[HOME_VARIABLE])
     return Path(platformdirs.user_data_dir("afterwit"))
 
 

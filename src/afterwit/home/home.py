@@ -37,6 +37,14 @@ def make_home(home: Path, environment: MutableMapping[str, str] = os.environ) ->
     return home
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with the user's folder in place of `~`. SettingError if there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise SettingError(f"{path}: no user's folder is {Path(path).parts[0]}") from error
+
+
 def write_config(home: Path, settings: Mapping[str, object]) -> Path:
     """Write config.toml into the home, which is made if missing; the file. SettingError if there is one."""
     path = make_home(home) / CONFIG

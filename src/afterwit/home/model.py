@@ -10,7 +10,7 @@ from afterwit.engines.model_files import LINK, file_fingerprint, weight_files
 from afterwit.errors import SettingError
 from afterwit.gguf.file import SUFFIX, is_gguf, library, read_head
 from afterwit.home.drafts import draft_beside
-from afterwit.home.home import make_home, remembered_model
+from afterwit.home.home import expanded, make_home, remembered_model
 from afterwit.printing.terminal import working
 
 WANTED = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
@@ -40,7 +40,7 @@ def named_model(name: str | None, home: Path) -> tuple[str, Path]:
             "or run `afterwit demo`, which brings a tiny one"
         )
     refuse_other_kinds(name)
-    place = Path(name).expanduser()
+    place = expanded(name)
     if not place.exists() and _looks_like_a_path(name):
         raise SettingError(f"there is no model at {place}")
     return name, place
@@ -53,7 +53,7 @@ def refuse_other_kinds(name: str) -> None:
             f"{name} is the address of a server, not a model: name the model, and give the address of a vLLM "
             f"or SGLang server as --engine vllm --engine-url {name}; {TAKES}"
         )
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if (files := sorted(folder.glob("*.gguf"))) and not any(folder.glob("*.safetensors")):
         raise SettingError(
             f"{name} holds GGUF files and no other weights: name one of them, such as {files[0]}"
