@@ -52,7 +52,7 @@ def init(
     from afterwit.config import home_of, load
     from afterwit.doctor.report import report
     from afterwit.gateway.auth import is_loopback
-    from afterwit.home.home import CONFIG, write_config
+    from afterwit.home.home import CONFIG, expanded, write_config
     from afterwit.home.model import model_folder
 
     folder = home_of(home)
@@ -68,7 +68,7 @@ def init(
         raise SettingError(
             f"--host {host} can be reached from other machines: name an API key too, --key NAME"
         )
-    there = Path(model).expanduser()  # by its absolute path, because `serve` may run elsewhere
+    there = expanded(model)  # by its absolute path, because `serve` may run elsewhere
     model = str(there.resolve()) if there.exists() else model
     engine, host = None if engine == "embedded" else engine, None if host == LOOPBACK else host
     settings = _flags(model, engine, engine_url, host, record_only=record_only)
@@ -102,7 +102,9 @@ def plan(
     gpu_memory: Annotated[
         str | None, typer.Option(help="Memory of a GPU, such as 80GB. Default: the GPUs of this machine.")
     ] = None,
-    gpus: Annotated[int, typer.Option(min=1, help="Number of these GPUs.")] = 1,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="Number of GPUs with --gpu-memory. Default: 1.")
+    ] = None,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -128,11 +130,13 @@ def plan(
         *(word for pair in set_ or () for word in ("--set", pair)),
     ]
     try:
+        if gpus is not None and gpu_memory is None:
+            raise SettingError(f"--gpus needs --gpu-memory, as in --gpu-memory 80GB --gpus {gpus}")
         settings, folder = loaded(home, config, set_, direct, recipe=recipe)
         if gpu_memory is not None and settings.placement.device == "cpu":
             raise SettingError(f"--gpu-memory {gpu_memory}: placement.device is cpu, so no part has a GPU")
         with working("reading the sizes of the model's weights"):
-            there = gpus_here(settings.placement) if gpu_memory is None else named_gpus(gpu_memory, gpus)
+            there = gpus_here(settings.placement) if gpu_memory is None else named_gpus(gpu_memory, gpus or 1)
             planned = report(settings, folder, there, flags=flags)
         print(planned)
     except AfterwitError as error:

@@ -14,12 +14,14 @@ from rich.panel import Panel
 from rich.text import Text
 
 from afterwit.demo import report
-from afterwit.demo.live import Measurement, Run, live_home
+from afterwit.demo.live import Measurement, Run, live_home, refuse_file
 from afterwit.demo.pages import measurements
 from afterwit.demo.people import MEASURE, SEED, held_out
 from afterwit.demo.settings import Chosen, choose
-from afterwit.demo.worlds import world_named
+from afterwit.demo.worlds import WORLDS, world_named
 from afterwit.errors import SettingError
+from afterwit.home.backup import refuse_running
+from afterwit.home.home import STORE, remembered_model
 from afterwit.printing.terminal import Terminal, Working
 from afterwit.running.logs import set_up
 
@@ -44,13 +46,15 @@ def run(
 
     `pairs` are settings as `--set` takes them, `direct` settings by name.
     """
+    refuse_file(out)
     began, home, console = time.monotonic(), out / "home", Terminal()
     set_up(logging.ERROR)
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     played_in = world_named(world)
     chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
-    if (home / "store.db").exists():
+    if (home / STORE).exists():
+        _refuse_other(home)
         console.say(f"replacing what an earlier demo left in {home}; --out keeps both")
         shutil.rmtree(home)
     announce(console, chosen, title=recipe or "")
@@ -78,6 +82,14 @@ def run(
     console.print(measurements(("tasks", "preference", "task success", "seconds"), rows))
     console.say(f"{interactions} tasks in {time.monotonic() - began:.0f} s; report: {out / 'report.html'}")
     console.say(f"what it learned, and from which words: `afterwit ledger --home {home}`")
+
+
+def _refuse_other(home: Path) -> None:
+    """SettingError if the home is no demo's, AlreadyRunning if one runs over it."""
+    models = {str((world.folder / "model").resolve()) for world in WORLDS.values()}
+    if remembered_model(home) not in (None, *models):
+        raise SettingError(f"{home} holds the home of something else: choose another --out")
+    refuse_running(home, "a running demo is not replaced; choose another --out")
 
 
 def _watch(run: Run, interactions: int, line: Working, console: Terminal) -> None:

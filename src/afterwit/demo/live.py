@@ -25,6 +25,8 @@ from afterwit.demo.world import Task, World
 from afterwit.engines.port import Engine
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
+from afterwit.errors import SettingError
+from afterwit.home.home import CONFIG
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
 from afterwit.printing.terminal import Terminal, Working, end_at_signals, working
@@ -197,6 +199,13 @@ def live(
         yield LiveSystem(api=api, runtime=runtime, settings=settings, events=events)
 
 
+def refuse_file(out: Path) -> None:
+    """SettingError if the folder of a report cannot be made, because a file has its place."""
+    for place in (out, *out.absolute().parents):
+        if place.exists() and not place.is_dir():
+            raise SettingError(f"{place} is not a folder: choose another --out")
+
+
 @contextmanager
 def live_home(
     settings: Settings,
@@ -212,7 +221,7 @@ def live_home(
     """
     console = Terminal()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / "config.toml").write_text(config_text(settings), encoding="utf-8")
+    (home / CONFIG).write_text(config_text(settings), encoding="utf-8")
     server = None
     if own_server and isinstance(settings.engine, ServerSettings):
         console.say(f"starting a {settings.engine.kind} server; its log is in {home}")

@@ -159,7 +159,7 @@ def restore_home(file: Path, home: Path) -> Header:
     if a process runs over `home`, SettingError if `home` is not empty or `file` is not an intact backup,
     VersionDamaged and StoreError if its contents are damaged. Nothing remains of a failed attempt.
     """
-    refuse_running(home, "a running home is not replaced")
+    refuse_running(home, "a running home is not replaced; name another --home")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SettingError(f"{home} is not empty: move it away first, or name another --home")
     try:
@@ -176,11 +176,11 @@ def restore_home(file: Path, home: Path) -> Header:
 
 
 def refuse_running(home: Path, reason: str) -> None:
-    """Raises AlreadyRunning if a stage or a learner runs over the home."""
+    """AlreadyRunning, with the reason and a remedy, if a stage or a learner runs over the home."""
     for lock in (*(home / f".{stage}.lock" for stage in STAGES), home / VERSIONS / ".learner.lock"):
         if held(lock):
             holder = lock.read_text(errors="replace") or "unknown"
-            raise AlreadyRunning(f"process {holder} runs over {home}: {reason}; name another --home")
+            raise AlreadyRunning(f"process {holder} runs over {home}: {reason}")
 
 
 def _unpack(file: Path, draft: Path) -> Header:
@@ -276,6 +276,6 @@ def copy_store(home: Path, configured: str | None, *, source: str | None, target
         raise SettingError("source and target are the same store")
     if not store_exists(here):
         raise SettingError(f"there is no store to copy at {'store.url' if here == configured else here}")
-    refuse_running(home, "its newest turns would be missing from the copy")
+    refuse_running(home, "its newest turns would be missing from the copy; stop it first")
     with closing(store_at(here)) as old, closing(store_at(there)) as new:
         return old.copy_into(new)

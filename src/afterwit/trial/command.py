@@ -16,10 +16,11 @@ from pydantic import ValidationError
 
 from afterwit.chat_format.render import Renderer
 from afterwit.config import Settings, load
-from afterwit.demo.live import LiveSystem, live_home
+from afterwit.demo.live import LiveSystem, live_home, refuse_file
 from afterwit.demo.pages import measurements
 from afterwit.demo.settings import changed
 from afterwit.errors import SettingError
+from afterwit.home.home import STORE
 from afterwit.home.model import model_folder
 from afterwit.practice.table import lessons
 from afterwit.printing.terminal import Terminal
@@ -66,6 +67,7 @@ def run(
     `pairs`, `file`, `recipe` and `direct` are settings as `serve` takes them. SettingError for an unknown
     choice, or if `out` holds a trial of another model or other settings.
     """
+    refuse_file(out)
     began, console, home = time.monotonic(), Terminal(), out / "home"
     set_up(logging.ERROR)
     settings = load(home=home, file=file, pairs=pairs, recipe=recipe, direct={**direct, "serve.port": 0})
@@ -156,7 +158,7 @@ def _begun(out: Path, *, identity: dict[str, Any]) -> Played:
     """The earlier run of the same trial in `out`, or a new one."""
     path = out / STATE
     if not path.exists():
-        if (out / "home" / "store.db").exists():
+        if (out / "home" / STORE).exists():
             raise SettingError(f"{out / 'home'} holds the home of something else: choose another --out")
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
         return Played(identity=identity)

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from afterwit import demo
+from afterwit.checkpoints.manifest import exclusive
 from afterwit.cli.app import app, main
 from afterwit.cli.options import private
 from afterwit.errors import SettingError
+from afterwit.home.home import remember_model
 from tests.disk import room_for
 
+MODEL = Path(demo.__file__).parent / "chat" / "model"
 run = CliRunner()
 
 
@@ -87,3 +91,46 @@ def test_a_backup_follows_a_link_to_the_file_that_it_replaces(home: Path, tmp_pa
     assert run.invoke(app, ["backup", str(link), "--home", str(home)]).exit_code == 0
     assert link.is_symlink()
     assert real.stat().st_size > 0
+
+
+@pytest.mark.parametrize("words", [["serve", "~no-one/model"], ["init", "~no-one/model"], ["status"]])
+def test_the_folder_of_an_unknown_user_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    home = str(tmp_path) if len(words) > 1 else "~no-one/home"
+    assert "no user's folder is ~no-one" in said(capsys, *words, "--home", home)
+
+
+@pytest.mark.parametrize("words", [["demo"], ["trial", str(MODEL)]])
+def test_a_report_in_place_of_a_file_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert f"{tmp_path / 'file'} is not a folder" in said(capsys, *words, "--out", str(tmp_path / "file"))
+
+
+def earlier(out: Path) -> Path:
+    """The home of an earlier run in `out`."""
+    (out / "home").mkdir()
+    (out / "store.db").rename(out / "home" / "store.db")
+    return out / "home"
+
+
+def test_a_demo_replaces_no_other_home(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = earlier(home)
+    remember_model(there, home)
+    assert "holds the home of something else" in said(capsys, "demo", "--out", str(home))
+    assert (there / "store.db").exists()
+
+
+def test_a_demo_replaces_no_home_that_is_in_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = earlier(home)
+    with exclusive(there / ".gateway.lock", purpose="a test", wait=False):
+        assert f"runs over {there}" in said(capsys, "demo", "--out", str(home))
+    assert (there / "store.db").exists()
+
+
+def test_a_number_of_gpus_without_their_memory_is_refused(tmp_path: Path) -> None:
+    result = run.invoke(app, ["plan", str(MODEL), "--gpus", "8", "--home", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "--gpus needs --gpu-memory" in result.stderr
