@@ -6,19 +6,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from afterwit.build import store_of_home, versions_of
 from afterwit.config import Settings, home_of, load
+from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.home import CONFIG, MODEL, STORE, TOKEN, VERSIONS
 from afterwit.home.model import DEQUANTISED
 from afterwit.lifecycle import State
-from afterwit.printing.terminal import write_json
+from afterwit.printing.terminal import Terminal, write_json
 from afterwit.store import Store
 from afterwit.text import size_in_words
 
 WEIGHTS = ".safetensors"
+NEEDED = dict.fromkeys((CONFIG, MODEL, TOKEN, DEQUANTISED), "needed") | {
+    UNRECORDED: "turns that were served while the store was away: the next `afterwit serve` records them"
+}
+"""Why a file or folder of a home stays, by its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ def print_usage(home: Path | None, *, json: bool) -> None:
         table.add_row(one.name, size_in_words(one.bytes), one.words)
     here = size_in_words(sum(one.bytes for one in found if not one.elsewhere))
     table.add_row(str(home), here, "all together", style="bold")
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _store(home: Path, store: Store, settings: Settings, size_of: Callable[[Path], int]) -> Usage:
@@ -117,6 +121,5 @@ def _versions(
 def _others(home: Path, size_of: Callable[[Path], int]) -> Iterator[Usage]:
     for path in sorted(home.iterdir()):
         if not path.name.startswith(STORE) and path.name != VERSIONS and not path.name.endswith(".lock"):
-            needed = path.name in (CONFIG, MODEL, TOKEN, DEQUANTISED)
-            words = "needed" if needed else "nothing here needs it: delete it if you like"
+            words = NEEDED.get(path.name, "nothing here needs it: delete it if you like")
             yield Usage(name=path.name, bytes=size_of(path), words=words)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.cli.app import app
+from afterwit.gateway.backlog import FILE as UNRECORDED
 from tests.store.examples import a_version
 
 run = CliRunner()
@@ -54,3 +55,15 @@ def test_it_says_what_can_go_and_how(home: Path) -> None:
     table = run.invoke(app, ["du", "--home", str(home)], env={"COLUMNS": "160"}, catch_exceptions=False)
     assert "nothing here needs it" in table.stdout
     assert "all together" in table.stdout
+
+
+def test_turns_that_wait_outside_of_the_store_are_not_offered_for_deletion(home: Path) -> None:
+    (home / UNRECORDED).write_text("{}\n")
+    assert "delete" not in str(du(home)[UNRECORDED]["words"])
+
+
+def test_a_name_is_shown_as_it_is(home: Path) -> None:
+    (home / "[bold]notes\x1b[2J").touch()
+    table = run.invoke(app, ["du", "--home", str(home)], env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert "[bold]notes[2J" in table.stdout
+    assert "\x1b" not in table.stdout
