@@ -7,8 +7,7 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from afterwit import build
 from afterwit.chat_format.render import Renderer
@@ -19,7 +18,7 @@ from afterwit.doctor.machine import check_machine, check_packages, check_store, 
 from afterwit.doctor.model import check_model
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import Progress, silent
-from afterwit.printing.terminal import working
+from afterwit.printing.terminal import Terminal, working
 
 STEPS, QUICK = 6, 3
 """The steps of `findings_of`, and those that load no weights."""
@@ -27,7 +26,7 @@ STEPS, QUICK = 6, 3
 
 def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:
     """Print every finding; returns whether all tests passed."""
-    console, steps, of = Console(), count(1), QUICK if quick else STEPS
+    console, steps, of = Terminal(), count(1), QUICK if quick else STEPS
     findings = []
     with working("finding the model", console) as line:
 
@@ -36,10 +35,10 @@ def report(settings: Settings, home: Path, *, quick: bool = False) -> bool:
 
         for finding in findings_of(settings, home, begin, line.step, quick=quick):
             findings.append(finding)
-            sign = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
-            console.print(f"{sign} [bold]{finding.name}[/]: {escape(finding.seen)}", highlight=False)
+            sign = ("ok   ", "green") if finding.ok else ("FAIL ", "red")
+            console.print(Text.assemble(sign, (finding.name, "bold"), f": {finding.seen}"))
             if finding.remedy and not finding.ok:
-                console.print(f"     {escape(finding.remedy)}", style="yellow", highlight=False)
+                console.print(f"     {finding.remedy}", style="yellow")
     faults = sum(not finding.ok for finding in findings)
     console.print(f"{len(findings)} self-tests, {faults} with a fault" if faults else "all is well")
     return not faults

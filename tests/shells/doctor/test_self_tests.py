@@ -20,7 +20,7 @@ from afterwit.doctor import machine
 from afterwit.doctor import model as files
 from afterwit.doctor.finding import Finding
 from afterwit.doctor.judge import judges, kept_by
-from afterwit.doctor.report import QUICK, findings_of
+from afterwit.doctor.report import QUICK, findings_of, report
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.home.home import write_config
 from afterwit.judging.ability import Examination, Examiner
@@ -170,3 +170,13 @@ async def test_a_judge_that_cannot_judge_is_a_fault_with_its_remedy(answer: str,
 def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:
     with exclusive(tmp_path / ".gateway.lock", purpose="a test", wait=False):
         assert "has its port" in machine._port(Settings(), tmp_path)
+
+
+def test_the_findings_are_printed_without_what_a_terminal_obeys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tiny_qwen3(tmp_path / "base", num_hidden_layers=1)
+    report(Settings(model=str(base)), tmp_path / "\x1b[2J[bold]home", quick=True)
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "[2J[bold]home" in shown
