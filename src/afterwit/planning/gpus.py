@@ -17,6 +17,8 @@ from afterwit.ranges import at_least, one_of_its_choices
 
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+UUID = "GPU-"
+"""How the uuid of a GPU begins."""
 AS_LISTED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """Makes CUDA number the GPUs as nvidia-smi does, even if they differ."""
 CPU = ""
@@ -123,6 +125,7 @@ def found_gpus(environment: Mapping[str, str]) -> tuple[Gpu, ...]:
 def listed_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
     """The GPUs of nvidia-smi's lines of index, uuid and MiB; `visible` is CUDA_VISIBLE_DEVICES, if set.
 
+    As CUDA does, it takes the beginning of a uuid, and reads no further than a name that no GPU has.
     SettingError if none is left, or if a GPU's memory is not a number.
     """
     gpus: dict[str, Gpu] = {}
@@ -132,8 +135,14 @@ def listed_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
             raise SettingError(f"nvidia-smi reports {size} as the memory of GPU {index}: {REMEDY}")
         gpus[index] = gpus[uuid] = Gpu(name=index, size=int(size) * 2**20)
     wanted = [name.strip() for name in visible.split(",")] if visible is not None else list(gpus)
-    found = tuple(dict.fromkeys(gpus[name] for name in wanted if name in gpus))
+    found: dict[Gpu, None] = {}
+    for name in wanted:
+        begun = name.startswith(UUID)
+        gpu = next((gpus[each] for each in gpus if each == name or (begun and each.startswith(name))), None)
+        if gpu is None:
+            break
+        found[gpu] = None
     if not found:
         permitted = "" if visible is None else f" that {VISIBLE}={visible} permits"
         raise SettingError(f"there is no GPU here{permitted}: {REMEDY}")
-    return found
+    return tuple(found)

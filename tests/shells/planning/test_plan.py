@@ -264,6 +264,8 @@ def test_gpus_are_those_that_the_environment_lets_through() -> None:
         Gpu(name="2", size=40960 * 2**20),
         Gpu(name="1", size=81559 * 2**20),
     )
+    assert [gpu.name for gpu in listed_gpus(listing, "1,-1,0")] == ["1"], "CUDA reads no further"
+    assert [gpu.name for gpu in listed_gpus("0, GPU-8932f937-d72c, 8192\n", "GPU-8932")] == ["0"]
     with pytest.raises(SettingError, match="CUDA_VISIBLE_DEVICES=-1 permits"):
         listed_gpus(listing, "-1")
     with pytest.raises(SettingError, match="there is no GPU here: name them"):
