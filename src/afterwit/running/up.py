@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -63,7 +64,7 @@ def guarded(settings: Settings, home: Path, environment: MutableMapping[str, str
     if isinstance(engine, SglangSettings):
         path = make_home(home) / KEY_FILE
         path.touch(mode=0o600)
-        path.write_text(f"api-key: {key}\n")
+        path.write_text(f"api-key: {json.dumps(key)}\n")
         engine = replace(engine, command=(*engine.command, "--config", str(path.resolve())))
     changed: dict[str, object] = {"engine": replace(engine, api_key_env=name)}
     if settings.placement.judge and judge.api_key_env is None:

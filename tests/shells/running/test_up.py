@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.config import Settings, load
@@ -110,9 +111,12 @@ def test_sglang_reads_its_key_from_a_file_that_its_owner_alone_may_read(model: P
     made = up.guarded(settings_of(model, "engine.kind=sglang"), tmp_path / "home", environment)
     assert isinstance(made.engine, SglangSettings)
     file = Path(made.engine.command[-1])
-    assert file.read_text() == f"api-key: {made.engine.key(environment)}\n"
+    assert yaml.safe_load(file.read_text()) == {"api-key": made.engine.key(environment)}
     assert file.stat().st_mode & 0o777 == 0o600
     assert made.engine.command[:-1] == ("python3", "-m", "sglang.launch_server", "--config")
+    named = {"SGLANG_API_KEY": "0123 # mine"}
+    up.guarded(settings_of(model, "engine.kind=sglang"), tmp_path / "home", named)
+    assert yaml.safe_load(file.read_text()) == {"api-key": "0123 # mine"}
     own = settings_of(model, "engine.kind=sglang", 'engine.flags=["--config", "mine.yaml"]')
     assert up.guarded(own, tmp_path / "home", environment) is own
 
