@@ -109,6 +109,7 @@ def exclude(
     """
     from afterwit.printing.names import session_named
     from afterwit.text import counted
+    from afterwit.turn import SHARED
 
     with store_of(home) as store:
         name = session_named(store, session)
@@ -116,14 +117,16 @@ def exclude(
             was = store.include(name)
             print(f"session {name} {'may teach again' if was else 'was not excluded'}")
             return
-        found = store.exclude(name, now=time.time())
+        found, versions = store.exclude(name, now=time.time()), store.versions()
     print(f"session {name} teaches nothing: {counted(found.ended, 'turn')} ended")
     if found.in_update:
         print(f"an update is training {counted(found.in_update, 'turn')} of this session")
-    if found.trained:
-        versions = f"version{'s' * (len(found.trained) > 1)} {', '.join(map(str, found.trained))}"
-        taken_back = f"`afterwit rollback {found.trained[0] - 1}` takes it back"
-        print(f"{versions} trained on it before: {taken_back}")
+    for adapter in dict.fromkeys(each.adapter for each in versions if each.number in found.trained):
+        trained = [each for each in versions if each.adapter == adapter and each.number in found.trained]
+        numbers = f"version{'s' * (len(trained) > 1)} {', '.join(str(each.number) for each in trained)}"
+        whose, flag = ("", "") if adapter == SHARED else (f" of {adapter}", f" --adapter {adapter}")
+        back = f"`afterwit rollback {trained[0].parent or 0}{flag}` takes it back"
+        print(f"{numbers}{whose} trained on it before: {back}")
 
 
 def rollback(

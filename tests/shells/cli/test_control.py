@@ -173,6 +173,21 @@ def test_a_session_is_excluded_by_its_id_or_by_a_turn(
     assert "session" in say("exclude", "last")
 
 
+def test_the_way_back_from_an_excluded_session_is_that_of_its_adapter(
+    home: Path, say: Callable[..., str]
+) -> None:
+    with store_of_home(home) as store:
+        for number, turn in ((2, "own"), (3, "mine"), (4, "late")):
+            add_judged(store, turn, session="session")
+            adapter = "key:ana" if turn == "mine" else "shared"
+            parent = {2: 1, 3: 0, 4: 2}[number]
+            version = a_version(number, [turn], adapter=adapter, parent=parent)
+            store.commit_version(version, now=float(number))
+    text = say("exclude", "session")
+    assert "versions 1, 2, 4 trained on it before: `afterwit rollback 0` takes it back" in text
+    assert "version 3 of key:ana trained on it before: `afterwit rollback 0 --adapter key:ana` takes" in text
+
+
 def test_whether_the_judge_can_be_trusted_is_told_in_words_and_to_programs(
     home: Path, say: Callable[..., str]
 ) -> None:
