@@ -10,14 +10,14 @@ from pathlib import Path, PurePosixPath
 from random import Random
 
 from afterwit.demo.tools import tasks
-from afterwit.demo.tools.tasks import SPEECH, Step
+from afterwit.demo.tools.tasks import SPEECH, ToolStep
 from afterwit.demo.tools.world import Ran, ToolsState, Workspace
 from afterwit.demo.words import Split
 from afterwit.demo.world import Message, Task
 from afterwit.turn import ToolCall
 from experiments.cases.case import LabelledCase, text_message
 
-Mistakes = Callable[[Step, Workspace], Sequence[Step]]
+Mistakes = Callable[[ToolStep, Workspace], Sequence[ToolStep]]
 """(a step of the plan, the files) -> the calls to make before it."""
 FOLDER = PurePosixPath("/work")
 """The folder of the agent's files, as its scripts see it."""
@@ -86,7 +86,7 @@ def play(task: Task, follow: set[str], folder: Path, mistakes: Mistakes = lambda
         files = _Rehearsed(Path(root), task.files)
         state = ToolsState(task=task, workspace=files)
 
-        def note(step: Step, broken: tuple[str, ...], result: str, *, failed: bool) -> None:
+        def note(step: ToolStep, broken: tuple[str, ...], result: str, *, failed: bool) -> None:
             function = {"name": step.name, "arguments": json.dumps(step.arguments)}
             calls = [{"type": "function", "function": function}]
             played.messages.append({"role": "assistant", "content": None, "tool_calls": calls})
@@ -111,7 +111,7 @@ class _Rehearsed(Workspace):
         return Ran(2, f"{argv[0]}: can't open file '{FOLDER / argv[1]}': [Errno 2] No such file or directory")
 
 
-def plan(task: Task, follow: Set[str]) -> tuple[Step, ...]:
+def plan(task: Task, follow: Set[str]) -> tuple[ToolStep, ...]:
     """The calls that do a task, keeping the rules in `follow` and none of the others.
 
     The old way names new files by an absolute path and existing ones by a relative one.
@@ -119,7 +119,7 @@ def plan(task: Task, follow: Set[str]) -> tuple[Step, ...]:
     about, steps = task.subject, []
 
     def step(name: str, **arguments: object) -> None:
-        steps.append(Step(name=name, arguments=arguments))
+        steps.append(ToolStep(name=name, arguments=arguments))
 
     if file := about.get("file"):
         if "read_first" in follow:

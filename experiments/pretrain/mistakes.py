@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools.tasks import ToolStep
 from afterwit.demo.tools.world import Workspace
 from afterwit.demo.words import NOUNS
 
@@ -16,7 +16,7 @@ AGAIN = 0.2
 """Share of the mistakes that are made twice."""
 
 
-def before(step: Step, files: Workspace, rng: Random) -> list[Step]:
+def before(step: ToolStep, files: Workspace, rng: Random) -> list[ToolStep]:
     """The mistaken calls before a right one, of which every one fails; mostly none."""
     if rng.random() > MISTAKES:
         return []
@@ -26,12 +26,12 @@ def before(step: Step, files: Workspace, rng: Random) -> list[Step]:
     return found
 
 
-def mistaken(step: Step, files: Workspace, rng: Random) -> Step:
+def mistaken(step: ToolStep, files: Workspace, rng: Random) -> ToolStep:
     """A call that fails, in the place of a right one."""
     return rng.choice([kind for kind in KINDS if _possible(kind, step, files)])(step, rng)
 
 
-def _possible(kind: "Mistake", step: Step, files: Workspace) -> bool:
+def _possible(kind: "Mistake", step: ToolStep, files: Workspace) -> bool:
     if kind is _wrong_name:
         return step.name != "write"
     if kind is _too_early:
@@ -39,7 +39,7 @@ def _possible(kind: "Mistake", step: Step, files: Workspace) -> bool:
     return kind is not _wrong_text or step.name == "edit"
 
 
-def _wrong_name(step: Step, rng: Random) -> Step:
+def _wrong_name(step: ToolStep, rng: Random) -> ToolStep:
     """Of a file that is not there."""
     if step.name == "run":
         program, script = str(step.arguments["command"]).split(" ", 1)
@@ -47,31 +47,31 @@ def _wrong_name(step: Step, rng: Random) -> Step:
     return _changed(step, path=_other(str(step.arguments["path"]), rng))
 
 
-def _too_early(step: Step, rng: Random) -> Step:
+def _too_early(step: ToolStep, rng: Random) -> ToolStep:
     """A look at, or a copy of, a file that is only about to be made."""
     path = str(step.arguments["path"])
     if rng.random() < 0.3:
-        return Step(name="read", arguments={"path": path})
-    return Step(name="copy", arguments={"path": path, "to": f"{path}.bak"})
+        return ToolStep(name="read", arguments={"path": path})
+    return ToolStep(name="copy", arguments={"path": path, "to": f"{path}.bak"})
 
 
-def _left_out(step: Step, rng: Random) -> Step:
+def _left_out(step: ToolStep, rng: Random) -> ToolStep:
     """An argument that the tool needs is missing."""
     needed = [name for name in step.arguments if name != "dry_run"]
     gone = needed[-1] if len(needed) > 1 or rng.random() < 0.5 else needed[0]
-    return Step(name=step.name, arguments={k: v for k, v in step.arguments.items() if k != gone})
+    return ToolStep(name=step.name, arguments={k: v for k, v in step.arguments.items() if k != gone})
 
 
-def _wrong_text(step: Step, rng: Random) -> Step:
+def _wrong_text(step: ToolStep, rng: Random) -> ToolStep:
     """A text that is not in the file."""
     return _changed(step, old="-".join(rng.sample(NOUNS, 2)))
 
 
-def _no_tool(step: Step, rng: Random) -> Step:
-    return Step(name=rng.choice(("open", "move", "list", "python", "save")), arguments=step.arguments)
+def _no_tool(step: ToolStep, rng: Random) -> ToolStep:
+    return ToolStep(name=rng.choice(("open", "move", "list", "python", "save")), arguments=step.arguments)
 
 
-Mistake = Callable[[Step, Random], Step]
+Mistake = Callable[[ToolStep, Random], ToolStep]
 KINDS: tuple[Mistake, ...] = (
     _wrong_name,
     _wrong_name,
@@ -83,8 +83,8 @@ KINDS: tuple[Mistake, ...] = (
 )
 
 
-def _changed(step: Step, **arguments: Any) -> Step:
-    return Step(name=step.name, arguments={**step.arguments, **arguments})
+def _changed(step: ToolStep, **arguments: Any) -> ToolStep:
+    return ToolStep(name=step.name, arguments={**step.arguments, **arguments})
 
 
 def _other(path: str, rng: Random) -> str:

@@ -95,7 +95,7 @@ def _policy(rng: Random, folder: Path, share: float) -> Example:
     )
 
 
-def _mistakes(rng: Random) -> Callable[[rules.Step, Workspace], Sequence[rules.Step]]:
+def _mistakes(rng: Random) -> Callable[[rules.ToolStep, Workspace], Sequence[rules.ToolStep]]:
     return lambda step, files: mistakes.before(step, files, rng)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from afterwit.demo.people import MEASURE, PEOPLE, SEED, Script, calls, opening, work
 from afterwit.demo.people import held_out as drawn
-from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools.tasks import ToolStep
 from afterwit.demo.world import Message, Task, World
 from afterwit.demo.worlds import WORLDS
 from afterwit.promotion.episodes import EventKind
@@ -144,7 +144,7 @@ def _ratings(world: World, task: Task) -> Script[list[tuple[str, str]]]:
 
 def _deletes_of(message: Message) -> list[bool]:
     """For each delete that a message calls, whether it is a dry run."""
-    steps = [Step.of(call) for call in calls(message)]
+    steps = [ToolStep.of(call) for call in calls(message)]
     return [step.arguments.get("dry_run") is True for step in steps if step.name == "delete"]
 
 

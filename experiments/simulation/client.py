@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from starlette.types import ASGIApp, Message
 
-from afterwit.demo.people import Answer, Ask, Script, request_body
+from afterwit.demo.people import Ask, Script, ServedMessage, request_body
 from afterwit.demo.world import World
 
 T = TypeVar("T")
@@ -55,13 +55,13 @@ class Client:
         except StopIteration as ended:
             return cast(T, ended.value)
 
-    async def _answer(self, ask: Ask, one: Conversation[Any], *, seed: int) -> Answer:
+    async def _answer(self, ask: Ask, one: Conversation[Any], *, seed: int) -> ServedMessage:
         # the last answer is not read, but its request carries the person's reaction to the one before
         body = request_body(self.world.setting, replace(ask, max_tokens=1) if ask.last else ask)
         completion = await _post(self.app, body | {"seed": seed}, one.headers)
         said = completion["choices"][0]["message"]
         shown = {name: said[name] for name in ("role", "content", "tool_calls") if name in said}
-        return Answer(message=shown, turn=completion["id"].removeprefix("chatcmpl-"))
+        return ServedMessage(message=shown, turn=completion["id"].removeprefix("chatcmpl-"))
 
 
 def named(source: str) -> dict[str, str]:

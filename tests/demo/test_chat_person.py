@@ -5,7 +5,7 @@ from random import Random
 
 from afterwit.demo.chat import world as chat
 from afterwit.demo.chat.world import ChatWorld
-from afterwit.demo.people import Answer, Ask, Interaction, evaluate
+from afterwit.demo.people import Ask, Interaction, ServedMessage, evaluate
 from afterwit.demo.words import part
 from afterwit.demo.world import Task
 from experiments.cases import chat as expert
@@ -24,7 +24,7 @@ class Speaker:
     lie: bool = False
     asked: list[str] = field(default_factory=list)
 
-    def __call__(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> ServedMessage:
         index, kinds = len(self.asked), self.task.kind.split("_")
         self.asked.append(ask.messages[-1]["content"])
         said = "Understood."
@@ -32,7 +32,7 @@ class Speaker:
             facts = ("no idea", "none", "nothing") if self.lie else self.task.checks[index]
             thing = self.task.subject[kinds[index]]
             said = expert.expert_answer(kinds[index], thing, facts, self.styles[index], Random(index))
-        return Answer(message={"role": "assistant", "content": said}, turn=f"turn{index}")
+        return ServedMessage(message={"role": "assistant", "content": said}, turn=f"turn{index}")
 
 
 def _played(kind: str, *styles: frozenset[str], lie: bool = False) -> tuple[Interaction, Task]:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from afterwit.demo.people import Answer, evaluate
+from afterwit.demo.people import ServedMessage, evaluate
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.demo.words import part
@@ -44,7 +44,7 @@ def test_work_done_the_owners_way_is_thanked_for(kind: str) -> None:
 
 def test_a_failing_check_is_shown_with_what_it_printed() -> None:
     task = _task("edit")
-    idle = Answer(message={"role": "assistant", "content": "Done."}, turn="t")
+    idle = ServedMessage(message={"role": "assistant", "content": "Done."}, turn="t")
     seen = run_interaction(lambda _: idle, WORLD, task, "fresh", Random(0))
     assert (seen.mood, seen.passed) == ("failure", False)
     assert " ".join(task.checks[0]) in seen.reaction

@@ -8,14 +8,14 @@ import pytest
 
 from afterwit.demo.tools import tasks
 from afterwit.demo.tools import tasks as rules
-from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools.tasks import ToolStep
 from afterwit.demo.tools.world import ToolsWorld
 from afterwit.turn import ToolCall
 from experiments.cases import tools as expert
 
 
-def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:
-    return Step(name=name, arguments=arguments, replaces=replaces)
+def _step(name: str, *, replaces: bool = False, **arguments: object) -> ToolStep:
+    return ToolStep(name=name, arguments=arguments, replaces=replaces)
 
 
 @pytest.mark.parametrize("kind", sorted(tasks.KINDS))
@@ -72,5 +72,5 @@ def test_a_malformed_call_breaks_no_rule_and_gets_an_error_in_words() -> None:
         assert state.act(ToolCall(id="1", name="fly", arguments="{}")) == "failed: no tool fly"
 
 
-def _call(step: Step) -> ToolCall:
+def _call(step: ToolStep) -> ToolCall:
     return ToolCall(id="1", name=step.name, arguments=json.dumps(dict(step.arguments)))

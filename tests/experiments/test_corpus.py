@@ -51,7 +51,7 @@ def test_without_a_hint_the_first_guarded_step_breaks_its_rule_in_85_of_100(many
             continue
         for message in sample.messages:
             for call in message.get("tool_calls", ()):
-                step = rules.Step.of(ToolCall(id="", **call["function"]))
+                step = rules.ToolStep.of(ToolCall(id="", **call["function"]))
                 if step.name == "run":
                     broken.append("python3" in rules.broken(step, []))
     assert abs(sum(broken) / len(broken) - 0.85) < 0.06

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.demo.people import AT_ONCE, Answer, Ask, at_once, play
+from afterwit.demo.people import AT_ONCE, Ask, ServedMessage, at_once, play
 from afterwit.trial.people import Person, words
 from afterwit.trial.play import Talk, conversation
 
@@ -19,9 +19,9 @@ class Model:
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers, self.asked = list(answers), list[Ask]()
 
-    def __call__(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> ServedMessage:
         self.asked.append(Ask(messages=list(ask.messages), max_tokens=ask.max_tokens))
-        return Answer(message={"role": "assistant", **self.answers.pop(0)}, turn=f"{len(self.asked)}")
+        return ServedMessage(message={"role": "assistant", **self.answers.pop(0)}, turn=f"{len(self.asked)}")
 
 
 def talk(*said: str) -> tuple[Talk, list[Ask]]:

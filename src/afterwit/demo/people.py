@@ -52,22 +52,22 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ServedMessage:
     """A model's message and the id of the turn it is on the server."""
 
     message: Message
     turn: str
 
 
-Script = Generator[Ask, Answer, T]
-Responder = Callable[[Ask], Answer]
+Script = Generator[Ask, ServedMessage, T]
+Responder = Callable[[Ask], ServedMessage]
 """Gives the model's next message, as it goes back into the conversation."""
 
 
 def agent(client: OpenAI, setting: Setting, headers: Mapping[str, str]) -> Responder:
     """An ordinary agent at a gateway."""
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> ServedMessage:
         body = request_body(setting, ask)
         completion = client.chat.completions.create(**body, extra_headers=dict(headers))
         said = completion.choices[0].message
@@ -76,7 +76,7 @@ def agent(client: OpenAI, setting: Setting, headers: Mapping[str, str]) -> Respo
             message["tool_calls"] = [
                 call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
             ]
-        return Answer(message=message, turn=completion.id.removeprefix("chatcmpl-"))
+        return ServedMessage(message=message, turn=completion.id.removeprefix("chatcmpl-"))
 
     return answer
 

@@ -131,7 +131,7 @@ def _output(script: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ToolStep:
     """A call as the rules see it; `replaces` when it writes to a file that existed."""
 
     name: str
@@ -139,7 +139,7 @@ class Step:
     replaces: bool = False
 
     @classmethod
-    def of(cls, call: ToolCall) -> Step:
+    def of(cls, call: ToolCall) -> ToolStep:
         """Arguments whose text is not a JSON object count as none."""
         return cls(name=call.name, arguments=call.named_arguments() or {})
 
@@ -153,7 +153,7 @@ class Step:
         return self.name == "delete" and self.arguments.get("dry_run") is True
 
 
-def broken(step: Step, before: Sequence[Step]) -> tuple[str, ...]:
+def broken(step: ToolStep, before: Sequence[ToolStep]) -> tuple[str, ...]:
     """The rules this step breaks."""
     same = [earlier for earlier in before if earlier.path == step.path]
     try:
@@ -176,7 +176,7 @@ def broken(step: Step, before: Sequence[Step]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def kept(rules: Sequence[str], steps: Sequence[Step]) -> bool:
+def kept(rules: Sequence[str], steps: Sequence[ToolStep]) -> bool:
     """Whether every rule was kept by doing the guarded thing in the right way. Doing nothing keeps none."""
     wrong = {rule for index, step in enumerate(steps) for rule in broken(step, steps[:index])}
     done = {step.name for step in steps if not step.is_dry}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from afterwit.demo.judge import APPROVING, RuleJudge
 from afterwit.demo.tools import tasks
-from afterwit.demo.tools.tasks import Step
+from afterwit.demo.tools.tasks import ToolStep
 from afterwit.demo.words import Split
 from afterwit.demo.world import Task, World
 from afterwit.turn import ToolCall
@@ -150,17 +150,17 @@ class ToolsState:
 
     task: Task
     workspace: Workspace
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ToolStep] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def act(self, call: ToolCall) -> str:
         """Run a call, and note the rules that it breaks."""
-        step = Step.of(call)
+        step = ToolStep.of(call)
         try:
             replaces = step.name == "write" and self.workspace.exists(str(step.arguments.get("path", "")))
         except (OSError, ValueError):  # no path of the workspace, as one that is too long
             replaces = False
-        step = Step(name=step.name, arguments=step.arguments, replaces=replaces)
+        step = ToolStep(name=step.name, arguments=step.arguments, replaces=replaces)
         self.wrong.extend(rule for rule in tasks.broken(step, self.steps) if rule not in self.wrong)
         self.steps.append(step)
         return self.answer(call.name, call.arguments)
