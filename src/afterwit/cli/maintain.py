@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader
@@ -48,7 +48,7 @@ store_app = typer.Typer(
 SHOWN = 20
 HEAD = 1024
 """Bytes of a file that show whether it is text."""
-WRITING = "writing rows"
+WRITING, IMPORTING = "writing rows", "importing KiB"
 WHOLE = "turns"
 """The format of everything that is stored of all turns."""
 NO_KEY = "there is no key: this machine may call without one, and no other machine may call"
@@ -242,28 +242,17 @@ def import_(
         afterwit import conversations.jsonl
         afterwit import conversations.jsonl --practise local
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from afterwit.config import home_of, section_of_home
     from afterwit.errors import SettingError
-    from afterwit.home.home import store_url
-    from afterwit.importing.importing import counting, import_lines
-    from afterwit.store import store_exists
+    from afterwit.importing.importing import import_lines
+    from afterwit.printing.terminal import working
 
     if practise is not None and not judge:
         raise SettingError("--practise needs the judge, which reads what was corrected: leave out --no-judge")
-    with ExitStack() as stack:
-        lines = stack.enter_context(_text(file))
-        folder = home_of(home)
-        there = store_exists(store_url(folder, section_of_home(folder, "store").store.url))
-        store = stack.enter_context(store_of(home, make=not dry_run)) if there or not dry_run else None
+    with _text(file) as text, _store_to_fill(home, dry_run=dry_run) as store, working(IMPORTING) as line:
         if practise is not None and practise not in (names := _keys(store)):
             raise SettingError(f"--practise {practise}: there is no such key, but {', '.join(names)}")
-        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-        task = progress.add_task("importing", total=file.stat().st_size)
         done = import_lines(
-            counting(lines, lambda read: progress.advance(task, read)),
+            _counted(text, file.stat().st_size, line),
             store,
             judge=judge,
             dry_run=dry_run,
@@ -273,6 +262,30 @@ def import_(
     _print_imported(done, dry_run=dry_run)
     if done.bad:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _store_to_fill(home: Path | None, *, dry_run: bool) -> Iterator[Store | None]:
+    """The home's store, made if missing; for a dry run None in its place."""
+    from afterwit.config import home_of, section_of_home
+    from afterwit.home.home import store_url
+    from afterwit.store import store_exists
+
+    folder = home_of(home)
+    if dry_run and not store_exists(store_url(folder, section_of_home(folder, "store").store.url)):
+        yield None
+        return
+    with store_of(home, make=not dry_run) as store:
+        yield store
+
+
+def _counted(lines: Iterable[bytes], size: int, line: Working) -> Iterator[bytes]:
+    """The same lines, of a file of `size` bytes; `line` shows how much is done."""
+    read = 0
+    for each in lines:
+        line.step(IMPORTING, read >> 10, size >> 10)
+        yield each
+        read += len(each)
 
 
 def _text(file: Path) -> BufferedReader:
@@ -336,23 +349,15 @@ def export(
         afterwit export adapter.gguf --format gguf-adapter
     """
     from afterwit.config import load
-    from afterwit.errors import SettingError
-    from afterwit.exporting.formats import FORMATS
     from afterwit.lifecycle import State
     from afterwit.printing.names import session_named
     from afterwit.printing.terminal import working
     from afterwit.store import Filter
 
-    if format not in (known := (WHOLE, *FORMATS, ADAPTER)):
-        raise SettingError(f"--format {format}: it must be one of {', '.join(known)}")
-    if file and out and file != out:
-        raise SettingError(f"two files are named, {file} and --out {out}: name one")
     where = Filter(state=choice(State, state, "--state"), session=session, version=version)
     settings = partial(load, home=home, file=config, pairs=set_ or ())
-    path = file or out
-    if format == ADAPTER:
-        if path is None:
-            raise SettingError(f"--format {ADAPTER} writes a file: name it")
+    path = _destination(format, file, out)
+    if format == ADAPTER and path is not None:
         _write_adapter(path, home, version)
         return
     with (
@@ -365,6 +370,21 @@ def export(
         written = _write(store, where, stream, format, settings, line)
         stream.flush()
     print(written, file=sys.stderr)
+
+
+def _destination(format: str, file: Path | None, out: Path | None) -> Path | None:
+    """The file to write; None: standard output. SettingError for an unknown format, or if two files or none
+    are named."""
+    from afterwit.errors import SettingError
+    from afterwit.exporting.formats import FORMATS
+
+    if format not in (known := (WHOLE, *FORMATS, ADAPTER)):
+        raise SettingError(f"--format {format}: it must be one of {', '.join(known)}")
+    if file and out and file != out:
+        raise SettingError(f"two files are named, {file} and --out {out}: name one")
+    if format == ADAPTER and not (file or out):
+        raise SettingError(f"--format {ADAPTER} writes a file: name it")
+    return file or out
 
 
 def _write_adapter(path: Path, home: Path | None, version: int | None) -> None:

@@ -86,13 +86,6 @@ def import_lines(
     return done
 
 
-def counting(lines: Iterable[bytes], advance: Callable[[int], object]) -> Iterator[bytes]:
-    """The same lines. `advance` is called with the bytes of each processed line."""
-    for line in lines:
-        yield line
-        advance(len(line))
-
-
 def _source(turn: RecordedTurn, practise: str | None) -> RecordedTurn:
     """The turn as one of this key, which teaches; without a key it teaches no one."""
     scope = turn.scope if practise is None else f"{practise}/{turn.scope}"
