@@ -59,10 +59,6 @@ def init(
     if (path := folder / CONFIG).exists():  # a person's file is never changed
         raise SettingError(f"{path} exists already: edit it, then run `afterwit doctor`")
     if model is None:
-        if not sys.stdin.isatty():
-            raise SettingError(
-                "no model: name a Hugging Face folder or hub id, `afterwit init Qwen/Qwen3-0.6B`"
-            )
         model, engine, engine_url, host, key, record_only = _ask()
     if key is None and not is_loopback(host or LOOPBACK):
         raise SettingError(
@@ -86,7 +82,9 @@ def init(
 
 
 def _ask() -> tuple[str, str, list[str] | None, str, str | None, bool]:
-    """Model, engine, its address, host, key, and whether to record only."""
+    """Model, engine, its address, host, key, and whether to record only. SettingError without a terminal."""
+    if not sys.stdin.isatty():
+        raise SettingError("no model: name a Hugging Face folder or hub id, `afterwit init Qwen/Qwen3-0.6B`")
     model = typer.prompt("Model: a Hugging Face folder or hub id", default="Qwen/Qwen3-0.6B")
     engine = typer.prompt("Where it runs: embedded (here), vllm, sglang or llama_cpp", default="embedded")
     url = None if engine == "embedded" else [typer.prompt("That server's address, as http://127.0.0.1:8000")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from afterwit.cli.help import Command, Group
 from afterwit.cli.look import ALL
 from afterwit.cli.options import Config, Home, Json, Limit, SessionNamed, choice, listed, loaded, store_of
 from afterwit.errors import AfterwitError
+
+if TYPE_CHECKING:
+    from afterwit.store import Store
 
 
 def pause(
@@ -79,10 +83,7 @@ def review(
         found = store.withheld(rule, now=time.time())
         if turns and accept is not None:
             ids = [record.turn.id for record in found] if turns == [ALL] else [*map(store.resolve, turns)]
-            for turn, outcome in store.review(ids, accept=accept, now=time.time()).items():
-                print(f"{turn}  {outcome.words}")
-            if not ids:
-                print("no turn waits for your review: nothing was changed")
+            _review(store, ids, accept=accept)
             return
     for record in found:
         if json_:
@@ -93,6 +94,13 @@ def review(
     if not json_:
         wait = "waits" if len(found) == 1 else "wait"
         print(f"{counted(len(found), 'turn')} {wait} for your review (learner.review = {rule.review.value})")
+
+
+def _review(store: Store, turns: Sequence[str], *, accept: bool) -> None:
+    for turn, outcome in store.review(turns, accept=accept, now=time.time()).items():
+        print(f"{turn}  {outcome.words}")
+    if not turns:
+        print("no turn waits for your review: nothing was changed")
 
 
 def exclude(

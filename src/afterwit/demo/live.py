@@ -27,6 +27,7 @@ from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError
 from afterwit.home.home import CONFIG
+from afterwit.judging.ability import Progress, silent
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
 from afterwit.printing.terminal import Terminal, Working, end_at_signals, working
@@ -40,8 +41,6 @@ LEARN_S = 120.0
 """Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
 WAIT_S = 600.0
 """Longest wait of a person for an answer."""
-Step = Callable[[str, int, int], object]
-"""A step of a run, for its display: its words, the amount done, the whole."""
 T = TypeVar("T")
 
 
@@ -66,7 +65,7 @@ class Run:
     measured: Sequence[int]
     """Interactions after which the policy is measured, in addition to the start and the end."""
     began: float
-    step: Step = lambda *_: None
+    step: Progress = silent
     interactions: list[Interaction] = field(default_factory=list)
     points: list[Measurement] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
@@ -152,9 +151,7 @@ class LiveSystem:
     def version(self) -> int:
         return self.engine.version
 
-    def wait_until_learned(
-        self, until: float, step: Step = lambda *_: None, *, every_s: float = 0.02
-    ) -> bool:
+    def wait_until_learned(self, until: float, step: Progress = silent, *, every_s: float = 0.02) -> bool:
         """Wait until all turns so far are judged, trained and published; whether they are by `until`."""
         batch = self.settings.learner.batch
         while time.monotonic() < until:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.drafts import draft_beside
 from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS, store_url
+from afterwit.judging.ability import Progress, silent
 from afterwit.running.serve import STAGES
 from afterwit.store import Store, store_exists
 from afterwit.version import Version
@@ -56,7 +57,7 @@ def back_up(
     file: Path,
     *,
     now: float,
-    progress: Callable[[str, int, int], object] = lambda words, done, of: None,
+    progress: Progress = silent,
 ) -> list[bool]:
     """Write the home into `file`, readable by its owner only. A complete backup replaces an older file; a
     device, a pipe or a folder is not replaced. Returns for each version whether its weights are in it.
@@ -93,7 +94,7 @@ def _write(
     versions: Versions,
     place: Path,
     now: float,
-    progress: Callable[[str, int, int], object],
+    progress: Progress,
 ) -> list[bool]:
     """Archive the files of `place`, then every version; returns for each whether its weights are in it."""
     header = Header(afterwit=__version__, created=now, hashes=hashes_of(place))

@@ -35,7 +35,7 @@ WELL = 0.9
 """Share of right votes from which on no reader can be better."""
 
 Progress = Callable[[str, int, int], None]
-"""Gets what the examination does, and how many of how many are done."""
+"""Gets what is being done, and how many of how many are done."""
 
 
 def silent(words: str, done: int, of: int) -> None:

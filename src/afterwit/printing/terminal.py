@@ -61,7 +61,7 @@ class Terminal(Console):
             else:
                 yield Segment(plain(segment.text), segment.style)
 
-    def say(self, text: str, *, style: str | None = None) -> None:
+    def say(self, text: str | Text, *, style: str | None = None) -> None:
         """Print a line that is not wrapped, however long it is."""
         self.print(text, soft_wrap=True, style=style)
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import uvloop
-from rich.console import Console
 from rich.text import Text
 
 from afterwit import build
@@ -129,10 +128,10 @@ async def _serve(
         greet(console, runtime, home)
         await stop.wait()
         words = "; ".join(["stopping", *runtime.waits_for(), "Ctrl-C again stops at once"])
-        console.print(words, soft_wrap=True)
+        console.say(words)
 
 
-async def _started(servers: Sequence[EngineProcess], settings: Settings, console: Console) -> None:
+async def _started(servers: Sequence[EngineProcess], settings: Settings, console: Terminal) -> None:
     """Start all servers, and wait until they answer. Raises the first error of any."""
     assert isinstance(settings.engine, ServerSettings)
     within_s = settings.engine.start_s
@@ -157,7 +156,7 @@ async def _started(servers: Sequence[EngineProcess], settings: Settings, console
             await asyncio.gather(*starting, return_exceptions=True)
 
 
-async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack) -> None:
+async def _judge_first(console: Terminal, runtime: Runtime, stack: AsyncExitStack) -> None:
     """Print what is wrong with the judge: first of all if it is known soon, otherwise when it is known."""
     if runtime.examiner is None:
         return
@@ -170,18 +169,13 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
         if examined.cancelled():
             return
         if (fault := examined.result().fault(name)) is not None:
-            console.print(Text(fault, style="bold red"), soft_wrap=True)
+            console.say(fault, style="bold red")
         elif not examined.result().hints:
-            console.print(f"judge: {examined.result().described()}", soft_wrap=True, highlight=False)
+            console.say(f"judge: {examined.result().described()}")
 
     async def print_progress() -> None:
         while not examined.done():
-            console.print(
-                "judge: turns without a hint of yours wait for its test:",
-                doing,
-                soft_wrap=True,
-                highlight=False,
-            )
+            console.print("judge: turns without a hint of yours wait for its test:", doing, soft_wrap=True)
             await asyncio.wait({examined}, timeout=JUDGE_EVERY_S)
 
     examined = asyncio.create_task(runtime.examiner.told())
@@ -194,7 +188,7 @@ async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack
     print_ability(examined)
 
 
-def greet(console: Console, runtime: Runtime, home: Path) -> None:
+def greet(console: Terminal, runtime: Runtime, home: Path) -> None:
     """Print what is served, and where."""
     for stage, why in runtime.off.items():
         console.print(f"{stage}: {why}")
@@ -204,11 +198,10 @@ def greet(console: Console, runtime: Runtime, home: Path) -> None:
     model, version = runtime.engine.facts.model, runtime.engine.version
     console.print(Text.assemble("serving ", (model, "bold"), f", version {version}"))
     where = Text.assemble("point an agent at ", (runtime.url, "bold"), f", model name afterwit; home {home}")
-    console.print(where, soft_wrap=True)
-    console.print(Text.assemble("the page is at ", (str(runtime.page), "bold")), soft_wrap=True)
+    console.say(where)
+    console.say(Text.assemble("the page is at ", (str(runtime.page), "bold")))
     if runtime.practises:
-        words = "corrections are practised while nothing else waits: `afterwit lessons` lists them"
-        console.print(words, soft_wrap=True)
+        console.say("corrections are practised while nothing else waits: `afterwit lessons` lists them")
 
 
 def switched_off(settings: Settings, stages: Sequence[str]) -> dict[str, str]:

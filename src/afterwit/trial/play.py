@@ -16,10 +16,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from afterwit.chat_format.render import Renderer
-from afterwit.demo.live import LiveSystem, Step
+from afterwit.demo.live import LiveSystem
 from afterwit.demo.people import AT_ONCE, Ask, Script, Setting, at_once, calls, play, written
 from afterwit.demo.world import Message
 from afterwit.engines.port import Generate, Score, Weights
+from afterwit.judging.ability import Progress, silent
 from afterwit.judging.hinted_prompts import splice
 from afterwit.progress import difference_interval
 from afterwit.trial.people import ROOM, SETTING, Person, Said, got_worse, is_bad, words
@@ -158,7 +159,7 @@ class Trial:
     began: float = field(default_factory=time.monotonic)
     path: Path | None = None
     """The file of what is found; None: it is kept in memory."""
-    step: Step = lambda *_: None
+    step: Progress = silent
 
     def choose(self) -> Person | None:
         """The person whose preference leaves the most to learn; None if the model can be taught none."""
