@@ -118,7 +118,7 @@ def test_many_calls_in_code_that_never_ends_keep_their_order(opening, step):
     paths = [f"{number}.txt" for number in range(300)]
     said = read(opening + "".join(CALL.replace("a.txt", path) for path in paths) + "\nDone.", HERMES, step)
     assert [json.loads(call.arguments)["path"] for call in said.tool_calls] == paths
-    assert said.content == opening.strip() + "Done."
+    assert said.content == opening.strip() + "\nDone."
 
 
 @pytest.mark.parametrize("step", [1, 1000])

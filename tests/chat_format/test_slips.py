@@ -134,3 +134,37 @@ def test_a_text_that_the_schema_names_may_be_written_in_quotes(schema, written, 
     }.items():
         said = read(name, call, tool=tool)
         assert json.loads(said.tool_calls[0].arguments) == {"mode": meant}
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_text_after_a_call_does_not_run_into_the_text_before_it(step):
+    call = qwen("<parameter=path>\na\n</parameter>")
+    said = read("qwen_xml", f"I write a.\n{call} Then I write it again. {call}\nDone.", step)
+    assert (said.content, len(said.tool_calls)) == ("I write a.\nThen I write it again.\nDone.", 2)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_gemma_may_write_a_colon_without_call(step):
+    said = read("gemma", "<|tool_call>:write{count:2}<tool_call|>", step)
+    assert [(call.name, json.loads(call.arguments)) for call in said.tool_calls] == [("write", {"count": 2})]
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_granite_may_write_the_mark_of_hermes(step):
+    said = read("granite", 'So: <tool_call> [{"name": "write", "arguments": {"count": 2}}]', step)
+    assert (said.content, said.tool_calls[0].name) == ("So:", "write")
+
+
+def test_a_value_that_minimax_writes_keeps_the_lines_around_it():
+    value = "\n    def f():\n        return 1\n"
+    parameter = f'<parameter name="text">{value}</parameter>'
+    said = read(
+        "minimax", f'<minimax:tool_call><invoke name="write">{parameter}</invoke></minimax:tool_call>'
+    )
+    assert json.loads(said.tool_calls[0].arguments) == {"text": value}
+
+
+def test_a_set_in_a_list_of_calls_is_a_list_and_half_a_set_is_no_call():
+    said = read("pythonic", "[write(tags={'a', 'b'}, none={}, deep={'a': {1, 2}})]")
+    assert json.loads(said.tool_calls[0].arguments) == {"tags": ["a", "b"], "none": {}, "deep": {"a": [1, 2]}}
+    assert not read("pythonic", "[write(tags={'a': 1, 'b'})]").tool_calls

@@ -270,7 +270,7 @@ class _PythonReader:
         for _ in self._items("]"):
             name = self._take("word")
             self._take("sign", "(")
-            arguments = self._pairs("word", "=", ")", 0)
+            arguments = self._named()
             calls += written(name, json.dumps(arguments, ensure_ascii=False, allow_nan=False))
         if self._kind:
             raise ValueError("text after the list")
@@ -287,16 +287,31 @@ class _PythonReader:
         if kind == "word":
             return _WORDS[token]
         if token == "{":
-            return self._pairs("text", ":", "}", depth + 1)
+            return self._braces(depth + 1)
         return [self._value(depth + 1) for _ in self._items({"[": "]", "(": ")"}[token])]
 
-    def _pairs(self, kind: str, sign: str, end: str, depth: int) -> dict[str, Any]:
-        pairs = {}
-        for _ in self._items(end):
-            name = self._take(kind)
-            self._take("sign", sign)
-            pairs[_unquoted(name) if kind == "text" else name] = self._value(depth)
-        return pairs
+    def _named(self) -> dict[str, Any]:
+        arguments = {}
+        for _ in self._items(")"):
+            name = self._take("word")
+            self._take("sign", "=")
+            arguments[name] = self._value(0)
+        return arguments
+
+    def _braces(self, depth: int) -> dict[str, Any] | list[Any]:
+        """A dict, or the values of a set."""
+        pairs: dict[str, Any] = {}
+        values: list[Any] = []
+        for _ in self._items("}"):
+            value = self._value(depth)
+            if isinstance(value, str) and (self._kind, self._token) == ("sign", ":"):
+                self._next()
+                pairs[value] = self._value(depth)
+            else:
+                values.append(value)
+        if pairs and values:
+            raise ValueError("neither a dict nor a set")
+        return values or pairs
 
     def _items(self, end: str) -> Iterator[None]:
         """One step for each item up to the end, with the commas between them read."""

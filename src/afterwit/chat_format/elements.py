@@ -15,15 +15,16 @@ _ELEMENT_NAME = re.compile(r"[^\s<>{}\"]+")
 
 class Elements:
     """Reads one notation. `call` and `parameter` are the first tags up to the name, and `sign` follows the
-    name; `end` is the last tag of a call."""
+    name; `end` is the last tag of a call. With `lines`, values stand on lines of their own."""
 
-    def __init__(self, call: str, parameter: str, sign: str, end: str) -> None:
+    def __init__(self, call: str, parameter: str, sign: str, end: str, *, lines: bool) -> None:
         self._call, self._parameter, self._sign, self._end = call, parameter, sign, end
         followed = rf"(?=\s*(?:{parameter}|{end}|\Z))"
         self._begin = re.compile(rf"\s*{parameter}([^<>\n]+){sign}")
         self._line = re.compile(rf"\n[ \t]*{parameter}([^<>\n]+){sign}\n?")
         self._line_end = re.compile(rf"\n{_PARAMETER_END}{followed}")
-        self._any_end = re.compile(rf"\n?{_PARAMETER_END}{followed}")
+        self._any_end = re.compile((r"\n?" if lines else "") + _PARAMETER_END + followed)
+        self._lines = lines
         self.ahead = marked_ahead(parameter, self._begun)
 
     def read(self, text: str, schemas: Schemas) -> list[WrittenCall]:
@@ -75,7 +76,7 @@ class Elements:
         values: list[tuple[str, str]] = []
         place = 0
         while begun := self._begin.match(text, place):
-            line = text.startswith("\n", begun.end())
+            line = self._lines and text.startswith("\n", begun.end())
             end = (self._line_end if line else self._any_end).search(text, begun.end())
             if end is None:
                 last = ("\n" if line else "") + self._end

@@ -184,7 +184,9 @@ APRIEL = _array(
 )
 JAMBA = _array("jamba", "<tool_calls>", "</tool_calls>")
 NEMOTRON = _array("nemotron", "<TOOLCALL>", "</TOOLCALL>")
-GRANITE = _array("granite", "<|tool_call|>")
+_GRANITE = "<|tool_call|>"
+GRANITE = replace(_array("granite", _GRANITE), calls=(CallMarks(begin=_GRANITE), CallMarks(begin=_HERMES[0])))
+"""Some versions write Hermes' mark."""
 
 _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 _DEEPSEEK_CALL, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -381,7 +383,7 @@ text before one. The recipient may come before or after the channel's name.
 """
 
 _QUOTE = '<|"|>'
-_GEMMA_CALL = re.compile(r"\s*(?::?call:)?([^\s{}]+)\s*(?=\{)")
+_GEMMA_CALL = re.compile(r"\s*:?(?:call:)?([^\s{}]+)\s*(?=\{)")
 _GEMMA_KEY = re.compile(r"([{,])([^{}\[\],:\"]+):")
 
 
@@ -495,7 +497,7 @@ def _marks(elements: Elements, begin: str, end: str) -> CallMarks:
 
 
 _FUNCTION, _FUNCTION_END, _PARAMETER = "<function=", "</function>", "<parameter="
-_QWEN = Elements(_FUNCTION, _PARAMETER, ">", _FUNCTION_END)
+_QWEN = Elements(_FUNCTION, _PARAMETER, ">", _FUNCTION_END, lines=True)
 QWEN_XML = Convention(
     name="qwen_xml",
     taught_by=lambda template: _FUNCTION in template and _PARAMETER in template,
@@ -526,7 +528,7 @@ SEED = replace(
 """Seed-OSS: the same between marks of its own."""
 
 _INVOKE, _INVOKE_END = '<invoke name="', "</invoke>"
-_INVOKED = Elements(_INVOKE, '<parameter name="', '">', _INVOKE_END)
+_INVOKED = Elements(_INVOKE, '<parameter name="', '">', _INVOKE_END, lines=False)
 MINIMAX = Convention(
     name="minimax",
     taught_by=lambda template: "<minimax:tool_call>" in template,

@@ -79,6 +79,8 @@ class ResponseParser:
         self._calls: list[ParsedCall] = []
         self._begun: tuple[int, str, list[str]] | None = None
         """The call that is being written: its index, its name, and the arguments that were passed on."""
+        self._said_calls = 0
+        """Calls before the latest content."""
         self._indices = 0
         """Indices of calls so far, with those that were begun and not completed."""
         self.thinks = thought is not None
@@ -319,7 +321,11 @@ class ResponseParser:
             header = yield
 
     def _say(self, text: str) -> None:
+        """Content. Text after a call begins on a line of its own."""
         if text:
+            if self._content and self._said_calls < len(self._calls):
+                text = "\n" + text
+            self._said_calls = len(self._calls)
             self._content.append(text)
             self._events.append(TextDelta(text=text))
 
