@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from afterwit import plugins
 from afterwit.config import Settings, StoreSettings, home_of, section_of_home
 from afterwit.errors import SettingError, StoreError, StoreMismatch
 from afterwit.home.home import STORE, VERSIONS, make_home, remembered_model, store_url
+from afterwit.ranges import key_from
 from afterwit.store import open_store, store_exists
 from afterwit.turn import SHARED
 
@@ -368,12 +367,8 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     engine, learner = settings.engine, settings.learner
     if learner.teacher != SERVER:
         return None
-    url, variable = learner.teacher_url, learner.teacher_key_env
-    key = None if variable is None else os.environ.get(variable)
-    if variable is not None and not key:
-        raise SettingError(
-            f"learner.teacher_key_env names the environment variable {variable}, which is not set"
-        )
+    url = learner.teacher_url
+    key = key_from(os.environ, learner.teacher_key_env, setting="learner.teacher_key_env")
     if url is None:
         if not isinstance(engine, ServerSettings):
             raise SettingError(
@@ -558,23 +553,6 @@ def _publisher(
 
 
 # Tracking
-
-
-def check_tracking(settings: Settings) -> None:
-    """ModuleNotFoundError if the library of a tracker or of the collector is not installed."""
-    from afterwit.tracking.settings import TRACKERS
-
-    for name in settings.tracking.trackers:
-        if find_spec(module := TRACKERS[name]) is None:
-            raise ModuleNotFoundError(
-                f"tracking.trackers names {name}: there is no module {module}", name=module
-            )
-    if settings.tracking.otlp_url is not None:
-        try:
-            import_module("opentelemetry.sdk")
-            import_module("opentelemetry.exporter.otlp.proto.http")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(str(error), name="opentelemetry.sdk") from error
 
 
 @contextmanager

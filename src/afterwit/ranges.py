@@ -1,4 +1,4 @@
-"""Range checks that all settings share. Each raises ValueError with the name, the value and the bound.
+"""Checks that all settings share. Those of ranges raise ValueError with the name, the value and the bound.
 
 None, an unset value, passes; NaN fails.
 """
@@ -6,9 +6,11 @@ None, an unset value, passes; NaN fails.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from afterwit.errors import SettingError
 
 MOST = 2**53
 """Of a whole number, so that sums with it fit a database's integers."""
@@ -67,6 +69,15 @@ def _choices(kind: type) -> dict[str, tuple[str, ...]]:
     """Of each field whose type is a Literal. Reading them takes longer than building the settings."""
     hints = get_type_hints(kind).items()
     return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+
+
+def key_from(environment: Mapping[str, str], variable: str | None, *, setting: str) -> str | None:
+    """The key in the variable that a setting names; None if it names none. SettingError if it is not set."""
+    if variable is None:
+        return None
+    if not (key := environment.get(variable)):
+        raise SettingError(f"{setting} names the environment variable {variable}, which is not set")
+    return key
 
 
 def in_hours(hours: str | None, hour: int, minute: int) -> bool:

@@ -14,6 +14,7 @@ from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, Set
 from afterwit.judging.polarity import ASKED, LONGEST_READ, RESULTS, LogProbs, Subject, alternating
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
+from afterwit.ranges import key_from
 from afterwit.text import without_halves
 from afterwit.turn import Message
 
@@ -61,12 +62,8 @@ class HttpJudge:
             raise SettingError("judge.url and judge.model are needed for a judge over HTTP")
         self._url, self._settings, self._model = settings.url.rstrip("/") + PATH, settings, settings.model
         headers = {"Content-Type": "application/json"}
-        if (variable := settings.api_key_env) is not None:
-            if not environment.get(variable):
-                raise SettingError(
-                    f"judge.api_key_env names the environment variable {variable}, which is not set"
-                )
-            headers["Authorization"] = f"Bearer {environment[variable]}"
+        if (key := key_from(environment, settings.api_key_env, setting="judge.api_key_env")) is not None:
+            headers["Authorization"] = f"Bearer {key}"
         self._room = asyncio.Semaphore(AT_ONCE)
         self._session = aiohttp.ClientSession(
             headers=headers,

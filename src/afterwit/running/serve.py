@@ -301,7 +301,7 @@ class Runtime:
                 raise ModuleNotFoundError("there is no module torch", name="torch")
         if not self._locked:
             self._stack.enter_context(stage_locks(settings, home, self.stages))
-        build.check_tracking(settings)
+        settings.tracking.require_libraries()
         self._stack.push_async_callback(asyncio.to_thread, traces.start(settings.tracking.otlp_url))
         renderer = Renderer.load(folder, tool_call_parser=settings.gateway.tool_call_parser)
         versions = build.versions_of(home, folder, settings.versions)

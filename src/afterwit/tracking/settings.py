@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import ClassVar
 
 TRACKERS: Mapping[str, str] = {
@@ -41,3 +43,17 @@ class TrackingSettings:
                 raise ValueError(f"trackers names {name!r}, but must name some of {', '.join(TRACKERS)}")
         if len(set(self.trackers)) < len(self.trackers):
             raise ValueError(f"trackers names one twice: {', '.join(self.trackers)}")
+
+    def require_libraries(self) -> None:
+        """ModuleNotFoundError if the library of a tracker or of the collector is not installed."""
+        for name in self.trackers:
+            if find_spec(module := TRACKERS[name]) is None:
+                raise ModuleNotFoundError(
+                    f"tracking.trackers names {name}: there is no module {module}", name=module
+                )
+        if self.otlp_url is not None:
+            try:
+                import_module("opentelemetry.sdk")
+                import_module("opentelemetry.exporter.otlp.proto.http")
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(str(error), name="opentelemetry.sdk") from error

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from afterwit.errors import SettingError
-from afterwit.ranges import above, at_least, one_of_its_choices
+from afterwit.ranges import above, at_least, key_from, one_of_its_choices
 
 Swap = Literal["adapters", "whole"]
 
@@ -57,13 +56,7 @@ class ServerSettings:
 
     def key(self, environment: Mapping[str, str]) -> str | None:
         """The server's API key. SettingError if its variable is not set."""
-        if self.api_key_env is None:
-            return None
-        if not environment.get(self.api_key_env):
-            raise SettingError(
-                f"engine.api_key_env names the environment variable {self.api_key_env}, which is not set"
-            )
-        return environment[self.api_key_env]
+        return key_from(environment, self.api_key_env, setting="engine.api_key_env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
