@@ -22,7 +22,7 @@ from afterwit.lifecycle import State
 from afterwit.page import curves, html, lessons, lists, overview
 from afterwit.page.access import Access, see
 from afterwit.page.chat import Chat
-from afterwit.page.lists import Moved, NotFound, View, number
+from afterwit.page.lists import NotFound, View, number
 from afterwit.store import AsyncStore, Store
 from afterwit.version import Version
 
@@ -109,8 +109,6 @@ class UserPage:
             try:
                 read = partial(view, request, self._gateway)
                 found = await self._gateway.read(read, within_s=PATIENCE_S)
-            except Moved as moved:
-                return see(str(moved))
             except (NotFound, TurnNotFound) as error:
                 if request.method in ("GET", "HEAD") and request.url.path.endswith("/"):
                     return see(quote(request.url.path.rstrip("/")))

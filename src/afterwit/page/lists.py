@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from afterwit.chat_format.encode import BROKEN, LONGEST_CHARACTER
 from afterwit.gateway.context import Gateway
 from afterwit.gateway.feedback import effect
 from afterwit.judging.ability import report_of
@@ -23,14 +24,14 @@ from afterwit.progress import by
 from afterwit.promotion.episodes import Event, EventKind
 from afterwit.promotion.watch import requests_of
 from afterwit.store import Filter, Record, ReviewOutcome, Store, VersionRecord
-from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn, turn_of_response
+from afterwit.turn import SHARED, SYSTEM, Kind, Message, Sampled, Turn
 
 Member = TypeVar("Member", bound=StrEnum)
 
 Facts = Mapping[str, Any]
 
 View = Callable[[Request, Gateway, Store], Facts]
-"""Reads what a page shows, in the store's thread. May raise TurnNotFound, NotFound and Moved."""
+"""Reads what a page shows, in the store's thread. May raise TurnNotFound and NotFound."""
 
 PAGE_ROWS, SESSION_TURNS = 40, 12
 """Rows of a page of a list, and turns of a conversation that are shown with their words."""
@@ -46,8 +47,6 @@ SHOWN_MESSAGES, SHOWN_CHARACTERS = 4, 6_000
 """Messages of the prompt that are shown first, and characters of each: its end. A link shows all."""
 SHOWN_TOKENS, TABLE_TOKENS = 2_000, 400
 """Tokens of a response that are shown, and those of these that the table lists."""
-BROKEN, LONGEST_CHARACTER = "\ufffd", 4
-"""Text of a part of a character; tokens of one character at most."""
 DOUBTS = (0.9, 0.5, 0.2, 0.05)
 """A token's doubt is the number of these probabilities that are above its own."""
 PUSHES = (0.02, 0.2, 0.8)
@@ -56,10 +55,6 @@ PUSHES = (0.02, 0.2, 0.8)
 
 class NotFound(Exception):
     """An address without content; the message is for the reader."""
-
-
-class Moved(Exception):
-    """The content has another address, which is the message."""
 
 
 def before(request: Request) -> int | None:
@@ -85,11 +80,7 @@ def _paged(request: Request, name: str, found: Sequence[Any], key: Callable[[Any
 
 
 def chat(request: Request, gateway: Gateway, store: Store) -> Facts:
-    """A new conversation; or moves to the one in which a response was just given."""
-    response = request.query_params.get("answered")
-    if response is not None:
-        given = store.turn(turn_of_response(response)).turn
-        raise Moved(f"/ui/sessions/{quote(given.session)}#turn-{given.id}")
+    """A new conversation."""
     return {"base_url": base_url(request)}
 
 
@@ -283,7 +274,8 @@ def turn(request: Request, gateway: Gateway, store: Store) -> Facts:
         "taught": taught,
         "effects": effects,
         "whole": whole,
-        "most": TABLE_TOKENS,
+        "most": SHOWN_TOKENS,
+        "most_in_table": TABLE_TOKENS,
         "given": given(request),
     }
 

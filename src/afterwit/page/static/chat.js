@@ -27,13 +27,13 @@ async function ask(form, answer) {
   const sent = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) });
   if (sent.status === 401) { location.reload(); return null; }
   if (!sent.ok) throw new Error((await sent.json()).error.message);
-  let response = null;
   for await (const event of events(sent.body)) {
     if (event.error) throw new Error(event.error.message);
-    response = event.id;
     answer.append(event.choices[0]?.delta.content ?? "");
   }
-  return response;
+  const [session, turn] = ["session", "turn"].map((name) => sent.headers.get(`x-afterwit-${name}`));
+  // with a query, or the browser would only scroll on the page of the session itself
+  return session ? `/ui/sessions/${session}?turn=${turn}#turn-${turn}` : "/ui/sessions";
 }
 
 const form = document.getElementById("chat");
@@ -54,8 +54,8 @@ if (form) {
     button.disabled = true;
     answer.setAttribute("aria-busy", "true");
     try {
-      const response = await ask(form, answer);
-      if (response) location.assign(`/ui/chat?answered=${encodeURIComponent(response)}`);
+      const conversation = await ask(form, answer);
+      if (conversation) location.assign(conversation);
     } catch (error) {
       const lost = error instanceof TypeError || error instanceof SyntaxError;
       problem.textContent = lost ? "Afterwit does not answer. Try again." : error.message;
