@@ -276,6 +276,7 @@ def test_the_tokenizer_hash_tells_tokenizers_apart(folders):
             "no chat template",
         ),
         (lambda folder: (folder / "tokenizer_config.json").write_text("{"), "is not JSON"),
+        (lambda folder: (folder / "chat_template.json").write_text("{"), "is not JSON"),
         (lambda folder: (folder / "chat_template.jinja").write_text("{% if %}"), "does not parse"),
         (
             lambda folder: (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}'),

@@ -15,6 +15,7 @@ from afterwit.dialects.fields import omitted, omitted_kind
 from afterwit.dialects.messages import parse_request
 from afterwit.dialects.request import ModelRequest, RequestLimits, ToolChoice
 from afterwit.errors import RequestError
+from afterwit.judging.unvoted import failed_call
 from afterwit.turn import Message, ToolCall, call_id, turn_of_call
 
 LIMITS = RequestLimits(
@@ -159,8 +160,10 @@ def test_tool_results_are_messages_and_what_stands_between_them_too():
 
 
 def test_a_failed_tool_says_so_in_its_text():
-    failed = messages(says("user", result("no such file", is_error=True), result("Error 5", is_error=True)))
-    assert [message.content for message in failed] == ["Error: no such file", "Error 5"]
+    texts = ("no such file", "Error: no such file", "error while reading", "Errors: 2", "")
+    failed = messages(says("user", *(result(text, is_error=True) for text in texts)))
+    assert failed[0].content == failed[1].content == "Error: no such file"
+    assert all(failed_call([message]) for message in failed)
     (fine,) = messages(says("user", result("no such file", is_error=False)))
     assert fine.content == "no such file"
     (empty,) = messages(says("user", result()))

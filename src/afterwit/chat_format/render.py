@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, decoders
 
 from afterwit.chat_format.encode import BROKEN, Encoder, Literal, bytes_of
 from afterwit.chat_format.families import AUTO, Convention, convention_of
-from afterwit.chat_format.folder import end_ids, read_json, special_tokens, tokenizer_of
+from afterwit.chat_format.folder import end_ids, special_tokens, tokenizer_of
 from afterwit.chat_format.template import (
     REASONING_KEYS,
     Template,
@@ -112,7 +112,7 @@ class Renderer:
         try:
             return cls(
                 tokenizer,
-                read_templates(folder, read_json(folder / "tokenizer_config.json")),
+                read_templates(folder),
                 special_tokens=special_tokens(folder),
                 end_ids=end_ids(folder, tokenizer.token_to_id),
                 tool_call_parser=tool_call_parser,

@@ -18,6 +18,7 @@ from jinja2.nodes import CallBlock, Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from afterwit.chat_format.folder import read_json
 from afterwit.errors import SettingError
 from afterwit.text import without_halves
 from afterwit.turn import SYSTEM, Message, ToolCall
@@ -119,20 +120,17 @@ def _tojson(
     )
 
 
-def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+def read_templates(folder: Path) -> dict[str, str]:
     """A model folder's templates by name, "default" among them. A file wins over the tokenizer's config.
 
-    Raises SettingError if there is none.
+    Raises SettingError if there is none, or if a file of JSON cannot be read.
     """
     files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
     if (folder / "chat_template.jinja").is_file():
         files["default"] = folder / "chat_template.jinja"
     named = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    sources: list[Mapping[str, Any]] = [tokenizer_config]
-    if (folder / "chat_template.json").is_file():
-        sources.insert(0, json.loads((folder / "chat_template.json").read_text(encoding="utf-8")))
-    for source in sources:
-        value = source.get("chat_template")
+    for file in ("chat_template.json", "tokenizer_config.json"):
+        value = read_json(folder / file).get("chat_template")
         if not named and isinstance(value, str):
             named = {"default": value}
         elif not named and isinstance(value, list):

@@ -32,6 +32,9 @@ _NAMES = {
 SPEAKERS = frozenset({"user", "system", "developer"})
 """Roles whose messages must have a content in OpenAI's protocols."""
 
+FAILURE = "Error: "
+"""Stands before a result that its client marks as an error: templates lack a field for that."""
+
 _REASON = " omitted: this model reads text]"
 _PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){re.escape(_REASON)}")
 

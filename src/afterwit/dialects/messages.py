@@ -32,6 +32,7 @@ from afterwit.dialects.dialect import (
     sealed,
 )
 from afterwit.dialects.fields import (
+    FAILURE,
     Item,
     Tool,
     as_arguments,
@@ -288,8 +289,8 @@ def _user(blocks: Sequence[Block]) -> list[Message]:
 
 def _result(block: Block) -> Message:
     text = "\n".join(_texts_of(parse_blocks(as_result(block, "content"), block.at("content"))))
-    if block.get("is_error") is True and not text.lower().startswith("error"):
-        text = f"Error: {text}"  # templates lack a field for failures
+    if block.get("is_error") is True and not text.startswith(FAILURE):
+        text = FAILURE + text
     return Message(
         role="tool", content=text, tool_call_id=with_prefix(STORED_PREFIX, block.text("tool_use_id"))
     )

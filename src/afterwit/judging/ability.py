@@ -229,12 +229,15 @@ class Examiner:
         return ability
 
     async def _kept(self) -> Ability | None:
-        """The stored ability; None for an endpoint that could not judge: its model may have changed."""
+        """The stored ability; None if its reader is not in this process, and for an endpoint that could not
+        judge: its model may have changed."""
         text = await self._store.call(lambda store: store.note(NOTE))
         data = None if text is None else orjson.loads(text)
         if data is None or data["judge"] != self.examination.examined_as:
             return None
         ability, settings = TypeAdapter(Ability).validate_python(data), self.examination.settings
+        if ability.reads and ability.reader >= len(self.examination.readers):
+            return None
         is_served = settings.client is None and settings.url is None
         return ability if is_served or ability.fault(self.examination.name) is None else None
 

@@ -25,8 +25,6 @@ _LENGTH = re.compile(
     rb"(?i)context[ _]?(?:length|size|window)|context_length|too (?:long|large|many tokens)|max_\w*tokens"
 )
 """In a refusal, the words of servers for a prompt that does not fit."""
-AT_ONCE = 32
-"""Calls at once that read texts."""
 LARGEST_ANSWER = 4 << 20
 """Bytes."""
 PATH = "/chat/completions"
@@ -64,11 +62,11 @@ class HttpJudge:
         headers = {"Content-Type": "application/json"}
         if (key := key_from(environment, settings.api_key_env, setting="judge.api_key_env")) is not None:
             headers["Authorization"] = f"Bearer {key}"
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(settings.max_concurrency)
         self._session = aiohttp.ClientSession(
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
-            connector=aiohttp.TCPConnector(limit=0),  # the judge stage bounds its calls itself
+            connector=aiohttp.TCPConnector(limit=0),  # waiting for a connection would count as time
         )
 
     async def ask(
@@ -88,11 +86,10 @@ class HttpJudge:
         """Of each text, by the first words of the answers about it."""
 
         async def read(text: str) -> LogProbs:
-            async with self._room:
-                parts = [
-                    await self.first_words(alternating(ask.of(text[:LONGEST_READ])), ask.answers)
-                    for ask in subject.asks
-                ]
+            parts = [
+                await self.first_words(alternating(ask.of(text[:LONGEST_READ])), ask.answers)
+                for ask in subject.asks
+            ]
             return tuple(value for part in parts for value in part)
 
         if not texts:
@@ -118,7 +115,10 @@ class HttpJudge:
             raise JudgeRefused("the question holds half a surrogate pair") from error
         answer = bytearray()
         try:
-            async with self._session.post(self._url, data=payload, allow_redirects=False) as response:
+            async with (
+                self._room,
+                self._session.post(self._url, data=payload, allow_redirects=False) as response,
+            ):
                 async for chunk in response.content.iter_any():
                     answer += chunk
                     if len(answer) > LARGEST_ANSWER:
@@ -154,16 +154,13 @@ def answer_of(body: bytes) -> Answer:
     Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if its text is missing, as after a
     filter.
     """
-    try:
-        choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
-        content, reason = choice["message"]["content"], choice.get("finish_reason")
-    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
-        raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
+    choice, content = _first_choice(body)
+    reason = choice.get("finish_reason")
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, Mapping)]
         content = "".join(text for text in texts if isinstance(text, str))
     if isinstance(content, str):
-        return Answer(words=content, finished=reason is None or reason in NATURAL_ENDS)
+        return Answer(words=content, finished=reason is None or str(reason) in NATURAL_ENDS)
     if content is not None:
         raise JudgeUnavailable("its answer has no text")
     if reason == "length":
@@ -176,22 +173,27 @@ def first_logprobs(body: bytes, answers: Sequence[str]) -> LogProbs:
 
     Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if it has no log-probs.
     """
+    choice, _ = _first_choice(body)
     try:
-        choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
         top = choice["logprobs"]["content"][0]["top_logprobs"]
         found = [(str(each["token"]).strip().casefold(), float(each["logprob"])) for each in top]
-    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, orjson.JSONDecodeError):
-            raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
+        least = min(value for _, value in found)
+    except (LookupError, TypeError, ValueError) as error:
         raise JudgeRefused("it gives no log-probs of its answer's first token") from error
-    if not found:
-        raise JudgeRefused("it gives no log-probs of its answer's first token")
-    least = min(value for _, value in found)
     begins = [
         [value for token, value in found if token and answer.casefold().startswith(token)]
         for answer in answers
     ]
     return tuple(max(values, default=least) for values in begins)
+
+
+def _first_choice(body: bytes) -> tuple[Mapping[str, Any], Any]:
+    """The first choice of a chat answer, and its content."""
+    try:
+        choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
+        return choice, choice["message"]["content"]
+    except (orjson.JSONDecodeError, LookupError, TypeError) as error:
+        raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
 
 
 def complaint(body: bytes) -> str:

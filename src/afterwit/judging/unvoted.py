@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from afterwit.dialects.fields import FAILURE
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, JudgeView, reactions
 from afterwit.turn import Conversation, Message, plain_id
@@ -124,11 +125,11 @@ def failed_call(messages: Iterable[Message]) -> bool:
     """Whether the last result of a tool is an error by its own mark.
 
     JSON carries it as `{"isError": true}` or `{"error": "no such file"}`; Anthropic's `is_error` is stored as
-    `Error: ` before the text.
+    `FAILURE` before the text.
     """
     results = [message.content or "" for message in messages if message.role == "tool"]
     last = results[-1].strip() if results else ""
-    return last.startswith("Error: ") or (last.startswith("{") and _marked(last) is True)
+    return last.startswith(FAILURE.strip()) or (last.startswith("{") and _marked(last) is True)
 
 
 def without_answered_calls(response: Message, next_state: Sequence[Message]) -> Message:

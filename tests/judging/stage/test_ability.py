@@ -214,6 +214,13 @@ async def test_the_first_reader_that_can_read_does(mute):
     assert (COMPLAINT[0].content in mixed.read, COMPLAINT[0].content in reader.read) == (False, True)
 
 
+async def test_a_judge_is_examined_again_by_a_process_without_the_reader_of_the_last_examination(mute):
+    await examined(mute, Read(mixed=True), Read()).ability()
+    alone = examined(mute, Read(mixed=True))
+    assert not (await alone.ability()).reads
+    assert (await alone.read("That is far too long.")).value is None
+
+
 @pytest.mark.parametrize(("result", "reward"), [("2 tests fail", -1), ("2 tests passed", 0)])
 async def test_what_a_tool_returned_is_read_if_no_person_spoke(mute, result, reward):
     examined(mute, Read())

@@ -164,7 +164,7 @@ async def test_an_answer_that_ended_by_itself_is_finished(endpoint, client, reas
     assert (await ask(client)).finished
 
 
-@pytest.mark.parametrize("reason", ["content_filter", "tool_calls", "abort", "error"])
+@pytest.mark.parametrize("reason", ["content_filter", "tool_calls", "abort", "error", {"type": "stop"}])
 async def test_an_answer_that_ended_by_anything_else_is_not(endpoint, client, reason):
     choice = {"message": {"content": r"\boxed{1}"}, "finish_reason": reason}
     endpoint.answers(lambda: web.json_response({"choices": [choice]}))
@@ -347,6 +347,24 @@ async def test_an_endpoint_without_log_probs_is_asked_once_and_is_no_reader(endp
     judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m"), {})
     assert await measured(judge, ASKED) is None
     assert len(endpoint.bodies) == 1
+    await judge.close()
+
+
+async def test_texts_are_read_by_no_more_calls_at_once_than_the_judge_may_get(endpoint):
+    waiting, most = 0, 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        await asyncio.sleep(0.01)
+        waiting -= 1
+        return first_token(("positive", -0.1))()
+
+    endpoint.handler = handler
+    judge = HttpJudge(JudgeSettings(url=endpoint.url, model="m", max_concurrency=2), {})
+    await judge.logprobs(["Keep it short."] * 9, ASKED)
+    assert most == 2
     await judge.close()
 
 
