@@ -131,6 +131,23 @@ async def test_a_run_whose_tasks_do_not_fit_the_model_ends_with_the_reason(made:
         await env.env_step_checks()
 
 
+async def test_a_task_set_that_raises_anything_loses_its_groups_and_in_time_the_run(
+    made: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, words = await made(opd_enabled=False), "a private word"
+
+    async def play(item: Any, policy: Policy, *, measuring: bool) -> Attempt:
+        raise KeyError(words)
+
+    env._tasks.play = play
+    for _ in range(MOST_LOST - 1):
+        assert await env.collect_trajectories([1.0, 0.0]) == (None, [])
+    with pytest.raises(AfterwitError, match=f"{MOST_LOST} groups .*: KeyError"):
+        await env.collect_trajectories([1.0, 0.0])
+    assert "in play" in caplog.text
+    assert "private" not in caplog.text
+
+
 async def test_a_group_that_is_lost_leaves_no_rollout_under_way(made: Make) -> None:
     env = await made(opd_enabled=False)
     ended: list[str] = []

@@ -18,7 +18,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from pydantic import ValidationError
 from tenacity import RetryError, stop_after_attempt
 
-from afterwit.api.running import follow_versions, set_up
+from afterwit.api.running import described, follow_versions, frames, set_up
 from afterwit.api.serving import Engine, Renderer, Weights, open_engine
 from afterwit.api.settings import model_folder
 from afterwit.api.turns import AfterwitError, Reason, Sampling, SettingError
@@ -146,36 +146,37 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         return next(self._items)
 
     async def collect_trajectories(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
-        """The item's group as the server takes it; None if a rollout failed, or nothing can be learned."""
+        """The item's group as the server takes it; None if it is lost, or nothing can be learned."""
         player = next(self._takes_next)
         try:
             done = await together(player.play(item) for _ in range(self.config.group_size))
+            data = group_data(
+                [scored for _, scored in done],
+                [attempt.reward.total for attempt, _ in done],
+                self.config.profile,
+                player.top_k,
+                messages=self.config.include_messages,
+            )
         except TooManyUnscored as error:
             self._stop = error
             raise
-        except AfterwitError as error:
+        except Exception as error:  # a task set may be foreign code
             self._lose(error)
             return None, []
         self._lost = 0
         for attempt, scored in done:
             self._metrics.add(attempt.reward, scored if self.config.opd_enabled else None)
-        data = group_data(
-            [scored for _, scored in done],
-            [attempt.reward.total for attempt, _ in done],
-            self.config.profile,
-            player.top_k,
-            messages=self.config.include_messages,
-        )
         if data is None:
             self._metrics.silent_groups += 1
         return data, []
 
-    def _lose(self, error: AfterwitError) -> None:
+    def _lose(self, error: Exception) -> None:
         self._lost += 1
         self._metrics.lost_groups += 1
-        log.warning("a group is lost: %s", error)
+        log.warning("a group is lost: %s%s", described(error), frames(error))
         if self._lost >= MOST_LOST:
-            self._stop = AfterwitError(f"{self._lost} groups were lost one after the other: {error}")
+            reason = described(error)
+            self._stop = AfterwitError(f"{self._lost} groups were lost one after the other: {reason}")
             raise self._stop from error
 
     async def env_step_checks(self) -> None:
