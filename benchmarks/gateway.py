@@ -32,7 +32,6 @@ CLIENTS, STREAMS = 32, 8
 GIB = 2**30
 ALONE = "the prompt's text and ids and one durable write"
 SERVED = f"{ALONE}, and a bare server's request"
-PROCESSOR = "HTTP, parsing, binding to a session, one more call of the store's thread"
 STREAM = "reading text and calls off each token, an ASGI server, and a request's own work in each stream"
 
 
@@ -69,7 +68,7 @@ def _answer(asked: Asked, ours: Server, bare: Server, count: int, alone: Any) ->
         target=at_most(1.8),
         floor=ALONE,
         note=noted(f"alone {floor * 1e3:.2f} ms", note),
-        why=PROCESSOR,
+        why="see below",
     )
     yield Row(
         id="G2",
@@ -78,7 +77,7 @@ def _answer(asked: Asked, ours: Server, bare: Server, count: int, alone: Any) ->
         target=at_most(2.0),
         floor=ALONE,
         note=noted(f"{millis:.2f} ms, {1e3 / millis:.0f} requests a second of one core", note),
-        why=PROCESSOR,
+        why="see below",
     )
     yield Row(
         id="g2",

@@ -42,7 +42,7 @@ SCALES = (
     Scale(shape=SMALL, tokens=SESSION.tokens),
     Scale(shape=replace(SMALL, vocabulary=FEWER), tokens=SESSION.tokens // 16),
 )
-SHORT = "both hold dW and the activations, and a chunk of ours more rows of logits than a short response has"
+BOTH = "both hold dW and the activations"
 NAMES = {"published": "the published way", "kept": "response rows only"}
 
 
@@ -203,7 +203,7 @@ def _beside(
         target=target if theirs else None,
         peer=NAMES[way],
         note=f"{ours[0] / 2**20:.0f} MiB against {says}",
-        why=SHORT if way == "kept" else "",
+        why=BOTH if way == "kept" else "",
     )
 
 
