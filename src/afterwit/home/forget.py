@@ -21,6 +21,7 @@ from afterwit.store import Filter, Store
 from afterwit.turn import SHARED
 
 POLL_S = 0.5
+LOADING = "loading the model as the learner does"
 FORGETTING = re.compile(r"forgetting: update (\d+) of (\d+)")
 """The learner's status meanwhile."""
 
@@ -83,7 +84,7 @@ def forget_adapter(settings: Settings, home: Path, adapter: str) -> str:
 def _forgotten(
     settings: Settings, home: Path, chosen: Callable[[Store], Sequence[str]], *, replay: bool
 ) -> str:
-    """Order it, then carry it out in this process, or wait until a learner that runs has done so.
+    """Order it, then carry it out in this process, or wait while a learner that runs does so.
 
     SettingError while turns wait outside of the store: they may be of what is forgotten.
     """
@@ -102,23 +103,25 @@ def _forgotten(
         with store.transaction():
             for session in sessions:
                 store.order_forgetting(session, replay=replay, now=time.time())
-        with working("loading the model as the learner does") as line:
-            try:
-                with versions.learning(), store.leading():
-                    stage = build.learn_stage(settings, store, build.trainer_of(settings, home, folder))
-                    stage.begin()
-                    sentences = stage.forget(lambda: _show(store, line))
-                    _left(store, sessions)
-                    return "; ".join(sentences) or f"{named} forgotten"
-            except AlreadyRunning:
-                while _left(store, sessions):
-                    faults = [
-                        f": {each.message}" for each in store.statuses() if each.name == STAGE and not each.ok
-                    ]
-                    line.step("".join(["waiting for the running learner", *faults]))
+        with working(LOADING) as line:
+            while _left(store, sessions):
+                try:
+                    with versions.learning(), store.leading():
+                        line.step(LOADING)
+                        stage = build.learn_stage(settings, store, build.trainer_of(settings, home, folder))
+                        stage.begin()
+                        sentences = stage.forget(lambda: _show(store, line))
+                        _left(store, sessions)
+                        return "; ".join(sentences) or f"{named} forgotten"
+                except AlreadyRunning:
+                    line.step("".join(["waiting for the running learner", *_faults(store)]))
                     _show(store, line)
                     time.sleep(POLL_S)
-                return f"{named} forgotten by the running learner"
+            return f"{named} forgotten by the running learner"
+
+
+def _faults(store: Store) -> list[str]:
+    return [f": {each.message}" for each in store.statuses() if each.name == STAGE and not each.ok]
 
 
 def _show(store: Store, line: Working) -> bool:

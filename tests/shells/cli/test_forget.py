@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.build import store_of_home, store_of_model, versions_of
+from afterwit.build import store_at, store_of_home, store_of_model, versions_of
 from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.errors import TurnNotFound
@@ -109,6 +109,19 @@ def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
         store.close()
         waiting.join()
     assert "session talk is forgotten by the running learner" in said[0]
+
+
+@pytest.mark.timeout(120)
+def test_a_learner_that_ends_without_it_is_not_waited_for(lived: Path, model: Path) -> None:
+    said: list[str] = []
+    waiting = threading.Thread(target=lambda: said.append(forget(lived, "talk")), daemon=True)
+    with versions_of(lived, model).learning(), closing(store_at(f"sqlite:{lived}/store.db")) as store:
+        waiting.start()
+        while not store.forget_orders():
+            time.sleep(0.01)
+        time.sleep(1.0)
+    waiting.join(60.0)
+    assert "session talk is forgotten: version 2" in said[0]
 
 
 def test_what_cannot_be_run_again_is_said_with_the_way_out(lived: Path, model: Path) -> None:
