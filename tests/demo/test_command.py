@@ -12,9 +12,10 @@ import pytest
 
 from afterwit.config import load
 from afterwit.demo.command import run
-from afterwit.demo.settings import choose, config_text
+from afterwit.demo.settings import changed, choose
 from afterwit.demo.worlds import WORLDS, world_named
 from afterwit.errors import SettingError
+from afterwit.home.home import config_text
 from afterwit.store.sqlite import SqliteStore
 
 NEEDED = {
@@ -70,7 +71,7 @@ def test_a_choice_that_is_not_there_is_said_before_anything_starts(
 
 def test_the_homes_settings_are_the_demos(tmp_path: Path) -> None:
     chosen = choose(world_named("tools"), tmp_path)
-    (tmp_path / "config.toml").write_text(config_text(chosen.settings))
+    (tmp_path / "config.toml").write_text(config_text(changed(chosen.settings)))
     read = load(home=tmp_path, environment={})
     assert (read.objective, read.learner, read.judge) == (
         chosen.settings.objective,
@@ -86,4 +87,4 @@ def test_on_a_server_the_demo_trains_an_adapter_and_judges_with_the_base_beside_
     assert (own.learner.lora_rank, served.learner.lora_rank) == (0, 16)
     assert served.engine.swap == "adapters"
     assert served.judge.weights == "base"
-    assert 'engine.kind = "vllm"' in config_text(served)
+    assert 'engine.kind = "vllm"' in config_text(changed(served))

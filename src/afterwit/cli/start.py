@@ -51,7 +51,7 @@ def init(
     from afterwit.cli.maintain import add
     from afterwit.config import home_of, load
     from afterwit.doctor.report import report
-    from afterwit.gateway.auth import is_loopback
+    from afterwit.gateway.auth import check_name, is_loopback
     from afterwit.home.home import CONFIG, expanded, write_config
     from afterwit.home.model import model_folder
 
@@ -64,14 +64,15 @@ def init(
         raise SettingError(
             f"--host {host} can be reached from other machines: name an API key too, --key NAME"
         )
+    if key is not None:
+        check_name(key)
     there = expanded(model)  # by its absolute path, because `serve` may run elsewhere
     model = str(there.resolve()) if there.exists() else model
     engine, host = None if engine == "embedded" else engine, None if host == LOOPBACK else host
     settings = _flags(model, engine, engine_url, host, record_only=record_only)
     end_at_signals()
     model_folder(load(home=folder, direct=settings).model, folder)  # refused before anything is written
-    written = write_config(folder, {name: value for name, value in settings.items() if value is not None})
-    print(f"wrote {written}")
+    print(f"wrote {write_config(folder, settings)}")
     if key is not None:
         print(f"the API key {key!r}, which is not shown again:")
         add(key, home=home)

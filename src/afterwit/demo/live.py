@@ -20,13 +20,13 @@ from afterwit.config import Settings
 from afterwit.demo import people
 from afterwit.demo.judge import Judge
 from afterwit.demo.people import PEOPLE, Interaction, Responder, Score, Setting
-from afterwit.demo.settings import config_text
+from afterwit.demo.settings import changed
 from afterwit.demo.world import Task, World
 from afterwit.engines.port import Engine
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import SettingError
-from afterwit.home.home import CONFIG
+from afterwit.home.home import CONFIG, config_text
 from afterwit.judging.ability import Progress, silent
 from afterwit.judging.voting import Answer
 from afterwit.lifecycle import State
@@ -218,7 +218,7 @@ def live_home(
     """
     console = Terminal()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / CONFIG).write_text(config_text(settings), encoding="utf-8")
+    (home / CONFIG).write_text(config_text(changed(settings)), encoding="utf-8")
     server = None
     if own_server and isinstance(settings.engine, ServerSettings):
         console.say(f"starting a {settings.engine.kind} server; its log is in {home}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,12 +71,6 @@ def choose(
         both = {name: (attrgetter(name)(published), attrgetter(name)(settings)) for name in below}
         overrides = {name: (old, new) for name, (old, new) in both.items() if old != new}
     return Chosen(settings=settings, judge=chosen, overrides=overrides)
-
-
-def config_text(settings: Settings) -> str:
-    """The demo's settings as a home's config.toml, so that other commands read the home as the demo did."""
-    held = {name: value for name, value in changed(settings).items() if value is not None}
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in held.items())
 
 
 def changed(settings: Settings) -> dict[str, Any]:

@@ -48,13 +48,27 @@ def expanded(path: str | Path) -> Path:
 def write_config(home: Path, settings: Mapping[str, object]) -> Path:
     """Write config.toml into the home, which is made if missing; the file. SettingError if there is one."""
     path = make_home(home) / CONFIG
-    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     try:
         with os.fdopen(os.open(path, NEW, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(config_text(settings))
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
     return path
+
+
+def config_text(settings: Mapping[str, object]) -> str:
+    """The settings, by their dotted names, as lines of TOML; those that are None are left out."""
+
+    def toml(value: object) -> str:
+        if isinstance(value, float):  # JSON has no infinity
+            return repr(value)
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{toml(key)} = {toml(each)}' for key, each in value.items())}}}"
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(toml, value))}]"
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", r"\u007f")
+
+    return "".join(f"{name} = {toml(value)}\n" for name, value in settings.items() if value is not None)
 
 
 def page_token(home: Path) -> str:

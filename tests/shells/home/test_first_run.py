@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import (
+    booleans,
+    characters,
+    dictionaries,
+    floats,
+    integers,
+    lists,
+    recursive,
+    text,
+)
 from typer.testing import CliRunner
 
 from afterwit import demo
@@ -13,7 +25,7 @@ from afterwit.cli.app import app
 from afterwit.config import Settings, load
 from afterwit.doctor.machine import check_machine
 from afterwit.errors import SettingError
-from afterwit.home.home import make_home, write_config
+from afterwit.home.home import config_text, make_home, write_config
 
 run = CliRunner()
 
@@ -70,6 +82,26 @@ def test_a_model_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
     done = run.invoke(app, ["init", "/nowhere/model", "--home", str(tmp_path)])
     assert "there is no model at /nowhere/model" in str(done.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_key_that_cannot_be_named_so_writes_nothing(tmp_path: Path) -> None:
+    done = run.invoke(app, ["init", str(DEMO), "--key", " laptop", "--home", str(tmp_path)])
+    assert "a key cannot be named" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+VALUES = recursive(
+    booleans() | integers() | floats(allow_nan=False) | text(characters(exclude_categories=["Cs"])),
+    lambda values: lists(values) | dictionaries(text(characters(exclude_categories=["Cs"])), values),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_every_value_is_read_as_it_was_written(value: object) -> None:
+    assert tomllib.loads(config_text({"judge.model": value, "judge.url": None})) == {
+        "judge": {"model": value}
+    }
 
 
 def test_only_what_differs_from_the_defaults_is_written(tmp_path: Path) -> None:
