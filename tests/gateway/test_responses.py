@@ -370,6 +370,14 @@ async def test_a_stored_response_is_shown_as_it_was_sent(gateway: Serving):
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "response_not_found")
 
 
+async def test_a_stored_call_has_its_id_even_if_the_call_before_it_is_unreadable(gateway: Serving):
+    gateway.says[:] = [f'<tool_call>\n{{"name": "read", "arguments": {{path\n</tool_call>\n{CALL}']
+    made = (await respond(gateway, tools=[FUNCTION])).json()
+    shown = (await gateway.http.get(f"/responses/{made['id']}")).json()
+    assert [item["type"] for item in made["output"]] == ["message", "function_call"]
+    assert shown["output"] == made["output"]
+
+
 async def test_tokens_are_counted_as_they_would_be_sampled_from(gateway: Serving):
     made = (await respond(gateway)).json()
     asked = {"model": "tiny", "input": "On.", "previous_response_id": made["id"], "tools": [FUNCTION]}

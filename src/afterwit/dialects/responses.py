@@ -585,7 +585,11 @@ def stored_body(turn: Turn) -> JsonObject:
     response = ResponseEncoder(turn.id, int(turn.created), turn.model, echoed, stream=False)
     response.delta(ChoiceDelta(choice=0, events=events, version=0))
     response.end_choice(ChoiceEnd(choice=0, message=message, finish=turn.finish, stop=None, version=0))
-    return response.whole(Usage(prompt=len(turn.prompt_ids), completion=len(turn.sampled.ids)))
+    whole = response.whole(Usage(prompt=len(turn.prompt_ids), completion=len(turn.sampled.ids)))
+    calls = (item for item in whole["output"] if item["type"] == _FORMS[CALL].item_type)
+    for item, call in zip(calls, message.tool_calls, strict=True):
+        item["call_id"] = with_prefix(CALL_PREFIX, call.id)  # a call before it may have been unreadable
+    return whole
 
 
 def error_body(error: RequestError) -> JsonObject:
