@@ -120,6 +120,7 @@ test-atropos-servers: $(VENV)/.installed-atropos
 	done
 
 ## Real agents and SDKs with the gateway, each installed once in build/clients. Ends after MINUTES.
+## OPEN_RESPONSES=FOLDER runs the compliance program of that checkout, too.
 test-clients: $(VENV)/.installed-test
 	@MINUTES=$(MINUTES) $(PYTEST) tests/clients -m clients -rs -vv --timeout 1200
 

@@ -79,16 +79,18 @@ class Spoken:
 
 @dataclass(slots=True, kw_only=True)
 class ScriptedModel:
-    """Forced decoding for the errands. `said` holds every response, in order."""
+    """Forced decoding. `said` holds every response, in order."""
 
     renderer: Renderer
+    respond: Callable[[str], str]
+    """The response to a rendered prompt."""
     said: list[str] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
 
     def __call__(self, prompt_ids: tuple[int, ...]) -> Sequence[int]:
         prompt = self.renderer.decode(prompt_ids)
         self.prompts.append(prompt)
-        self.said.append(response_to(prompt))
+        self.said.append(self.respond(prompt))
         return self.renderer.encode(self.said[-1])
 
 

@@ -10,7 +10,6 @@ from tests.clients.place import Place
 
 OPENAI_CHAT = driven("openai_chat", "openai==3.54.0")
 OPENAI_RESPONSES = driven("openai_responses", "openai==3.54.0")
-OPEN_RESPONSES = driven("open_responses", "openresponses-types==2.4.0")
 ANTHROPIC = driven("anthropic_messages", "anthropic==2.12.0")
 OPENAI_AGENTS = driven("openai_agents", "openai-agents==0.24.0")
 PYDANTIC_AI = driven("pydantic_ai_agent", "pydantic-ai-slim[openai]==2.68.0")

@@ -17,7 +17,6 @@ from tests.clients.qwen_code import QWEN_CODE
 CLIENTS: tuple[Client, ...] = (
     sdks.OPENAI_CHAT,
     sdks.OPENAI_RESPONSES,
-    sdks.OPEN_RESPONSES,
     sdks.ANTHROPIC,
     sdks.OPENAI_AGENTS,
     sdks.PYDANTIC_AI,

@@ -5,9 +5,6 @@ It prints the model's answers, and the store holds every turn in its place.
 
 from __future__ import annotations
 
-import os
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,27 +16,9 @@ from tests.clients.client import Client
 from tests.clients.install import Installed, NotInstallable, install
 from tests.clients.place import Place
 from tests.clients.table import CLIENTS
-from tests.clients.world import gateway, long_reader
+from tests.clients.world import gateway
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return long_reader(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="session")
-def until() -> float:
-    """When the whole suite must have ended."""
-    return time.monotonic() + 60 * float(os.environ.get("MINUTES", "20"))
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """A short path, since there may be sockets in it; what clients leave there goes with it."""
-    with tempfile.TemporaryDirectory(prefix="aw-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
-from tests.clients.errand import ScriptedModel
+from tests.clients.errand import ScriptedModel, response_to
 from tests.fakes.models import tiny_qwen3
 
 CONTEXT = 131_072
@@ -43,10 +43,12 @@ class World:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, model: Path) -> AsyncIterator[World]:
-    """`folder` gets the store. Everything is closed at the end."""
+async def gateway(
+    folder: Path, model: Path, respond: Callable[[str], str] = response_to
+) -> AsyncIterator[World]:
+    """`folder` gets the store. `respond` is the model. Everything is closed at the end."""
     renderer = Renderer.load(model)
-    scripted = ScriptedModel(renderer=renderer)
+    scripted = ScriptedModel(renderer=renderer, respond=respond)
     settings = EmbeddedSettings(context_length=CONTEXT, prefill_chunk=2048)
     engine = EmbeddedEngine.load(model, settings, script=scripted, seed=0)
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=engine.facts.fingerprint))
