@@ -391,6 +391,19 @@ async def test_turns_of_a_killed_process_are_recorded_by_the_next_one_and_a_cut_
     assert caplog.text.count("is cut, and dropped") == 1
 
 
+@pytest.mark.parametrize("left", [b"", b'{"half of the first'])
+async def test_a_file_without_a_whole_turn_which_a_kill_or_a_full_disk_leaves_is_removed_at_the_start(
+    tmp_path, caplog, left: bytes
+):
+    (file := tmp_path / "turns").write_bytes(left)
+    waiting = Waiting(file)
+    waiting.backlog.open()
+    assert not file.exists()
+    assert "recorded now" not in caplog.text
+    await waiting.comes("1")
+    assert await waiting.returns() == [b"1\n"]
+
+
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """Files of this process cannot grow beyond `size` bytes, as on a full disk."""

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
 from time import monotonic
 
@@ -96,12 +97,10 @@ def _adapter() -> TypeAdapter[UnrecordedTurn]:
     return TypeAdapter(UnrecordedTurn)
 
 
-Record = Callable[[bytes, Callable[[], bool]], Awaitable[None]]
-"""Records a line; the second argument returns whether its client has the response. Raises StoreUnavailable if
-the line has to wait on; it may be recorded again."""
-
-
 Line = tuple[bytes, Callable[[], bool]]
+"""An unrecorded turn, and what returns whether its client has the response."""
+RecordLine = Callable[[bytes, Callable[[], bool]], Awaitable[None]]
+"""Records a line. Raises StoreUnavailable if it has to wait on; it may be recorded again."""
 
 UNKEPT = "The response cannot be recorded, so it is not sent; the server's log has the reason."
 
@@ -111,7 +110,7 @@ class Backlog:
 
     def __init__(
         self,
-        record: Record,
+        record: RecordLine,
         *,
         path: Path | None,
         failed: Callable[[StoreError], None],
@@ -160,14 +159,17 @@ class Backlog:
         """Begin to record the turns that a process before this one left."""
         if self._path is None or not self._path.exists():
             return
-        data = self._path.read_bytes()
-        whole, end, cut = data.rpartition(b"\n")
-        if cut:
+        lines = BytesIO(self._path.read_bytes()).readlines()
+        if lines and not lines[-1].endswith(b"\n"):
             log.warning("the last turn in %s is cut, and dropped: its response was not ended", self._path)
-            os.truncate(self._path, len(data) - len(cut))
+            lines.pop()
+        if not lines:  # a full disk, or a kill, came before the first
+            self._path.unlink()
+            return
+        self._bytes = sum(map(len, lines))
+        os.truncate(self._path, self._bytes)
         # each line was written just before its response ended: it was delivered
-        self._lines.extend((line + end, lambda: True) for line in whole.split(end) if line)
-        self._bytes = len(whole)
+        self._lines.extend((line, lambda: True) for line in lines)
         log.warning("%s of an earlier process: recorded now", self)
         self._begin()
 
