@@ -170,8 +170,6 @@ def load(
     `home` is the flag; `pairs` are those of `--set`; `direct` are other flags by setting, None if absent.
     Raises SettingError: one line that names the key, the nearest known one, and where it is written.
     """
-    if file is not None and not file.exists():
-        raise SettingError(f"there is no configuration file {file}")
     flags: Tree = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -188,7 +186,7 @@ def load(
     )
     sources: list[Source] = [
         (flags, lambda _: "on the command line"),
-        *_of_home(file or home_of(home, environment) / CONFIG, environment),
+        *_of_home(file or home_of(home, environment) / CONFIG, environment, optional=file is None),
         *((dict(tree), partial("in {0}".format, name)) for tree, name in packaged if tree),
     ]
     return _validated(_merged(sources), sources)
@@ -204,8 +202,10 @@ Source = tuple[Tree, Callable[[Sequence[str]], str]]
 """Settings, and for people the place where the key at a path is written."""
 
 
-def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
-    """The environment, in which AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5, and the file, if it exists."""
+def _of_home(file: Path, environment: Mapping[str, str], *, optional: bool = True) -> list[Source]:
+    """The environment, in which AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5, and the file, if it exists.
+
+    SettingError if it cannot be read, or is not there and not `optional`."""
     tree: Tree = {}
     for name, value in environment.items():
         if name.startswith(PREFIX) and name != HOME_VARIABLE:
@@ -216,14 +216,16 @@ def _of_home(file: Path, environment: Mapping[str, str]) -> list[Source]:
         return f"in the environment ({PREFIX}{'__'.join(keys).upper()}{divided})"
 
     found: list[Source] = [(tree, variable)]
-    if file.exists():
-        try:
-            text = file.read_text(encoding="utf-8-sig")
-            found.append((tomllib.loads(text), partial(_in_file, file, text)))
-        except (ValueError, RecursionError) as error:
-            raise SettingError(f"{file} is not valid TOML: {error}") from error
-        except OSError as error:
-            raise SettingError(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        found.append((tomllib.loads(text), partial(_in_file, file, text)))
+    except FileNotFoundError as error:
+        if not optional:
+            raise SettingError(f"there is no configuration file {file}") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{file} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise SettingError(f"{file} cannot be read: {error.strerror}") from error
     return found
 
 

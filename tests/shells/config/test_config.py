@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.config import known_names, load
+from afterwit.config import known_names, load, section_of_home
 from afterwit.errors import SettingError
 
 
@@ -111,6 +111,15 @@ def test_toml_beyond_all_bounds_is_told_with_its_file(tmp_path: Path, text: str)
     (tmp_path / "config.toml").write_text(text)
     with pytest.raises(SettingError, match=r"config.toml is not valid TOML"):
         load(home=tmp_path, environment={})
+
+
+@pytest.mark.parametrize(("name", "why"), [("file", "Not a directory"), ("a" * 300, "File name too long")])
+def test_a_home_that_cannot_be_read_is_named(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingError, match=f"config.toml cannot be read: {why}"):
+        load(home=tmp_path / name)
+    with pytest.raises(SettingError, match=f"config.toml cannot be read: {why}"):
+        section_of_home(tmp_path / name, "store")
 
 
 def test_a_folder_is_no_configuration_file(tmp_path: Path) -> None:
