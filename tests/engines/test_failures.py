@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.port import Generate, Weights
+from afterwit.engines.port import Generate, Score, Weights
 from afterwit.errors import EngineError, EngineUnavailable
 from tests.engines.parrot import LOST, NAN, POISON, Parrot, parrot_engine
 from tests.engines.talk import ask, say
@@ -131,3 +131,14 @@ async def test_a_foreground_request_does_not_wait_for_a_slot_that_background_wor
         for judge in judges:
             judge.cancel()
     await engine.close()
+
+
+async def test_rows_that_wait_for_others_to_be_scored_end_when_the_engine_closes() -> None:
+    engine = parrot_engine()
+    rows = [Score(prompt_ids=(1,), response_ids=(2,))]
+    calls = [asyncio.ensure_future(engine.score(rows, top=0, weights=Weights.LIVE)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await engine.close()
+    async with asyncio.timeout(10):
+        _, second = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(second, EngineUnavailable)

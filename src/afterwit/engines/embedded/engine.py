@@ -228,6 +228,7 @@ class EmbeddedEngine:
         check_scores(rows, top, self.facts, self.capabilities)
         runner = self.runners[weights]
         async with self._scoring:
+            self._check_open()
             # read in the worker's thread: there they change together
             module, version = await self._worker.call(lambda: (runner.module, runner.served[SHARED].version))
             try:
