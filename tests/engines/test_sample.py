@@ -170,3 +170,14 @@ def test_alternatives_are_of_the_models_own_distribution_however_the_id_was_draw
     assert list(top.ids) == own.topk(3).indices.tolist()
     assert top.logprobs == pytest.approx(own.topk(3).values.tolist())
     assert draw_rows(logits, [one()])[0][2] is None
+
+
+@given(seed=st.integers(0, 10_000), count=st.integers(0, 14))
+def test_alternatives_fall_and_equal_ones_come_by_the_lower_id(seed: int, count: int) -> None:
+    logits_1V = logits_of(seed).round()
+    ((_, _, top),) = draw_rows(logits_1V, [one(top_logprobs=count)])
+    logprobs = logits_1V[0].log_softmax(-1).tolist()
+    expected = sorted(range(VOCABULARY), key=lambda token: (-logprobs[token], token))[:count]
+    assert top is not None
+    assert list(top.ids) == expected
+    assert list(top.logprobs) == [logprobs[token] for token in expected]

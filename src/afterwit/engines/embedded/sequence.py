@@ -24,6 +24,7 @@ from afterwit.engines.embedded.cache import Beginning, Row
 from afterwit.engines.embedded.grammar import Guide
 from afterwit.engines.port import Facts, Generate, Step, TopLogprobs
 from afterwit.errors import RequestRefused
+from afterwit.objective.terms import top_k as largest
 from afterwit.turn import Sampling
 from afterwit.weights.weights import Factors
 
@@ -76,11 +77,11 @@ def _top(logits_V: Tensor, drawn: int, count: int | None) -> TopLogprobs | None:
     if count is None:
         return None
     logprobs_V = logits_V.log_softmax(-1)
-    likeliest = logprobs_V.topk(min(count, len(logprobs_V)))
+    ids_K = largest(logprobs_V[None], max(1, count))[0, :count]
     return TopLogprobs(
         sampled=logprobs_V[drawn].item(),
-        ids=tuple(likeliest.indices.tolist()),
-        logprobs=tuple(likeliest.values.tolist()),
+        ids=tuple(ids_K.tolist()),
+        logprobs=tuple(logprobs_V[ids_K].tolist()),
     )
 
 
