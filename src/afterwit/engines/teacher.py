@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from afterwit.engines.port import Ids, Scored
-from afterwit.engines.server.client import ServerClient, answered, gathered, noticing_death
+from afterwit.engines.server.client import ServerClient, answered, gathered, server_faults
 from afterwit.engines.server.inspect import Fit
 from afterwit.engines.sglang import server as sglang
 from afterwit.engines.vllm import server as vllm
@@ -96,7 +96,7 @@ class ServedTeacher:
         """The server at the address, which may be another one each time."""
         client = ServerClient(self._url, key=self._key, silence_s=self._silence_s)
         try:
-            async with noticing_death(partial(client.get, "/health")):
+            async with server_faults(partial(client.get, "/health")):
                 if patient:
                     await answered(client, label="teacher's", patience_s=self._patience_s)
                 yield await self._fit(client)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from afterwit.engines.port import Score, TopLogprobs, Weights
 from afterwit.engines.server.server import SampleRequest, StreamChunk
 from afterwit.errors import EngineError
 from tests.engines.server.pretend import PretendServer, engine_over
@@ -46,3 +47,18 @@ async def test_nonsense_is_the_engines_fault(base: Path, said: Any) -> None:
     async with engine_over(Nonsense(said), base) as engine:
         with pytest.raises(EngineError, match="the server answered"):
             await say(engine, ask(range(3, 13), max_tokens=12))
+
+
+class WithoutScores(PretendServer):
+    """Answers a request for scores with JSON of another form."""
+
+    async def top_logprobs(
+        self, ids: Sequence[int], weights: str | None, *, first: int, top: int
+    ) -> list[TopLogprobs]:
+        raise KeyError("prompt_logprobs")
+
+
+async def test_scores_of_an_unknown_form_are_the_engines_fault(base: Path) -> None:
+    async with engine_over(WithoutScores(), base) as engine:
+        with pytest.raises(EngineError, match="the server answered in an unknown form"):
+            await engine.score([Score(prompt_ids=(5,), response_ids=(7,))], top=1, weights=Weights.LIVE)

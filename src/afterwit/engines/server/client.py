@@ -172,14 +172,16 @@ def failed(path: str, error: Mapping[str, Any], message: str) -> EngineError:
 
 
 @asynccontextmanager
-async def noticing_death(check: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+async def server_faults(check: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Around calls of a server: EngineUnavailable if it cannot serve after a fault of its own.
 
-    The process that answers outlives the one that computes by a few seconds. `check` raises if the server
-    is not fit.
+    An answer in an unknown form is an EngineError. The process that answers outlives the one that computes by
+    a few seconds. `check` raises if the server is not fit.
     """
     try:
         yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise EngineError("the server answered in an unknown form") from error
     except EngineError as error:
         if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
             raise

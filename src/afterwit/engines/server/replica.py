@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
-from afterwit.engines.server.client import gathered, noticing_death
+from afterwit.engines.server.client import gathered, server_faults
 from afterwit.engines.server.server import CONFIG, CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.turn import SHARED
@@ -211,9 +211,9 @@ class Replica(ABC):
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Around calls of the server: one that is away or dying is reported, and raises EngineUnavailable."""
+        """As `server_faults`; a server that is away or dying is reported."""
         try:
-            async with noticing_death(self._server.check):
+            async with server_faults(self._server.check):
                 yield
         except EngineUnavailable as error:
             self._lost(error)
@@ -271,8 +271,6 @@ class Replica(ABC):
                 except EngineUnavailable:
                     if not lease.cut:
                         raise
-                except (LookupError, TypeError, AttributeError, ValueError) as error:
-                    raise EngineError("the server answered in an unknown form") from error
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         """One call per row, several at once, all by the weights that are live at the start."""
