@@ -69,7 +69,9 @@ def test_a_folder_says_which_adapter_it_holds(family: Path, adapter: Path) -> No
     assert lora_of(family) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"r": "many", "lora_alpha": 1}', '{"r": 4}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"r": "many", "lora_alpha": 1}', '{"r": 4}', '{"r": 0, "lora_alpha": 1}']
+)
 def test_a_damaged_configuration_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(text)
     with pytest.raises(ValueError, match=f"{CONFIG} is not an adapter's configuration"):

@@ -123,6 +123,10 @@ class Lora:
     rank: int
     alpha: float
 
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"its rank is {self.rank}")
+
     @property
     def scale(self) -> float:
         return self.alpha / self.rank
