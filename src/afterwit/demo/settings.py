@@ -13,7 +13,7 @@ from typing import Any
 from afterwit import config
 from afterwit.config import Settings
 from afterwit.demo.world import World
-from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.kinds import SERVERS
 from afterwit.errors import SettingError
 
 OWN = Path(__file__).with_name("recipe.toml")
@@ -56,7 +56,7 @@ def choose(
     own_judge = below.pop("demo.judge")
     if (chosen := judge or own_judge) not in JUDGES:
         raise SettingError(f"--judge {chosen}: it must be one of {', '.join(JUDGES)}")
-    if (direct or {}).get("engine.kind") in LAUNCHERS:
+    if (direct or {}).get("engine.kind") in SERVERS:
         below |= ON_A_SERVER
     if recipe is not None:
         below = {name: value for name, value in below.items() if not name.startswith(FROM_RECIPES)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from afterwit import plugins
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
-from afterwit.engines.server.settings import LlamaCppSettings, SglangSettings, VllmSettings
+from afterwit.engines.server.settings import AnyServer, LlamaCppSettings, SglangSettings, VllmSettings
 from afterwit.errors import SettingError
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 MEMBERS = [name for name in (*Engine.__annotations__, *vars(Engine)) if not name.startswith("_")]
 """Of the engine port."""
 
-AnySettings = EmbeddedSettings | VllmSettings | SglangSettings | LlamaCppSettings
+AnySettings = EmbeddedSettings | AnyServer
+SERVERS = ("vllm", "sglang", "llama_cpp")
+"""The kinds whose model runs in a server."""
 
 
 def _with_kind(section: Any) -> Any:
@@ -86,18 +88,18 @@ def engine_section() -> Any:
     return Annotated[kinds, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 
 
-def _launch(folder: Path, settings: AnySettings, **options: Any) -> ServerCommand:
-    command: ServerCommand = import_module(f"afterwit.engines.{settings.kind}.server").command(
-        folder, settings, **options
+def server_command(
+    folder: Path, settings: AnyServer, *, host: str, port: int, lora_rank: int, more: Sequence[str] = ()
+) -> ServerCommand:
+    """The command that starts a server for the model. The flags of the settings override those in `more`.
+
+    SettingError or EngineError if the server cannot serve it.
+    """
+    module = import_module(f"afterwit.engines.{settings.kind}.server")
+    command: ServerCommand = module.command(
+        folder, settings, host=host, port=port, lora_rank=lora_rank, more=more
     )
     return command
-
-
-LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = dict.fromkeys(
-    ("vllm", "sglang", "llama_cpp"), _launch
-)
-"""The command that starts a server of each kind, from the model folder, the settings of the kind, and by name
-`host`, `port`, `lora_rank` and `more`: flags that those of the settings override."""
 
 
 async def open_engine(folder: Path, settings: AnySettings, *, takes_weights: bool = True) -> Engine:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from afterwit.config import Settings
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.kinds import SERVERS, server_command
 from afterwit.engines.server.server import ServerCommand
 from afterwit.engines.server.settings import ServerSettings, VllmSettings
 from afterwit.engines.teacher import teacher_top_k
@@ -59,7 +59,7 @@ def servers_of(plan: Plan) -> Iterator[PlacedServer]:
         folder, rank = models.served.folder.resolve(), settings.learner.lora_rank
         for index, url in enumerate(engine.urls):
             host, port = address("engine.url", url)
-            launch = LAUNCHERS[engine.kind](folder, engine, host=host, port=port, lora_rank=rank, more=more)
+            launch = server_command(folder, engine, host=host, port=port, lora_rank=rank, more=more)
             own = visible(policy.gpus[index * policy.over : (index + 1) * policy.over])
             name = "engine" if len(engine.urls) == 1 else f"engine-{index + 1}"
             command = replace(launch, environment=own | dict(launch.environment))
@@ -130,7 +130,7 @@ def address(setting: str, url: str) -> tuple[str, int]:
 
 
 def _kind(settings: Settings) -> str:
-    return settings.engine.kind if settings.engine.kind in LAUNCHERS else "vllm"
+    return settings.engine.kind if settings.engine.kind in SERVERS else "vllm"
 
 
 def _left(policy: Part, learner: Part) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from afterwit.config import Settings
-from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.kinds import SERVERS, server_command
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import AnyServer, ServerSettings, SglangSettings
 from afterwit.errors import SettingError
@@ -95,7 +95,7 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
         room = () if gpu is None else lone_flags(settings, models, gpu)
     except SettingError as error:
         log.info("the server takes its default share of memory: %s", error)
-    command = LAUNCHERS[engine.kind](
+    command = server_command(
         folder.resolve(), engine, host=host, port=port, lora_rank=settings.learner.lora_rank, more=room
     )
     return EngineProcess(command, engine.urls[0], home)
@@ -123,7 +123,7 @@ def _engine(settings: Settings) -> AnyServer:
     engine = settings.engine
     if not isinstance(engine, ServerSettings):
         raise SettingError(
-            f"engine.kind is {engine.kind!r}, which starts no server: choose one of {', '.join(LAUNCHERS)}, "
+            f"engine.kind is {engine.kind!r}, which starts no server: choose one of {', '.join(SERVERS)}, "
             "or use `afterwit serve`"
         )
     for url in engine.urls:

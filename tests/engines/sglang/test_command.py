@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.kinds import server_command
 from afterwit.engines.server.settings import SglangSettings
 from afterwit.errors import SettingError
 from tests.fakes.unpackable import tiny_unpackable
 
 
 def started(model: Path, settings: SglangSettings) -> list[str]:
-    command = LAUNCHERS["sglang"](model, settings, host="127.0.0.1", port=31000, lora_rank=8)
+    command = server_command(model, settings, host="127.0.0.1", port=31000, lora_rank=8)
     return list(command.arguments)
 
 

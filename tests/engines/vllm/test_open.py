@@ -15,7 +15,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from afterwit.engines.kinds import LAUNCHERS, open_engine
+from afterwit.engines.kinds import open_engine, server_command
 from afterwit.engines.port import Capabilities
 from afterwit.engines.server.settings import Swap, VllmSettings
 from afterwit.errors import SettingError
@@ -143,21 +143,20 @@ async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "
 
 
 def test_the_command_has_every_flag_that_the_engine_asks_for(qwen: Path) -> None:
-    launch = LAUNCHERS["vllm"]
-    adapters = launch(qwen, VllmSettings(), host="127.0.0.1", port=8000, lora_rank=12)
+    adapters = server_command(qwen, VllmSettings(), host="127.0.0.1", port=8000, lora_rank=12)
     line = " ".join(adapters.arguments)
     assert line.startswith(f"vllm serve {qwen} --host 127.0.0.1 --port 8000 --dtype float32")
     assert f"{SCALE_OUT} " in line
     assert f"{LORA} --max-lora-rank 16" in line
     assert adapters.environment == {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
     settings = VllmSettings(swap="whole", command=("/opt/vllm",), flags=("--gpu-memory-utilization", "0.8"))
-    whole = launch(qwen, settings, host="127.0.0.1", port=8000, lora_rank=0)
+    whole = server_command(qwen, settings, host="127.0.0.1", port=8000, lora_rank=0)
     assert " ".join(whole.arguments).startswith("/opt/vllm serve")
     assert EXTENSION in " ".join(whole.arguments)
     assert whole.arguments[-2:] == ("--gpu-memory-utilization", "0.8")
     assert (Path(whole.environment["PYTHONPATH"]) / "afterwit_vllm.py").is_file()
     with pytest.raises(SettingError, match="lora_rank is 1000"):
-        launch(qwen, VllmSettings(), host="127.0.0.1", port=8000, lora_rank=1000)
+        server_command(qwen, VllmSettings(), host="127.0.0.1", port=8000, lora_rank=1000)
 
 
 def test_the_gateway_in_front_of_a_server_imports_no_torch(qwen: Path, tmp_path: Path) -> None:
@@ -181,7 +180,7 @@ def test_the_gateway_in_front_of_a_server_imports_no_torch(qwen: Path, tmp_path:
 async def test_every_path_of_a_server_that_takes_whole_weights_needs_its_key(
     qwen: Path, monkeypatch: pytest.MonkeyPatch, path: str, sent: str | None, status: int
 ) -> None:
-    flags = LAUNCHERS["vllm"](qwen, VllmSettings(swap="whole"), host="h", port=1, lora_rank=0)
+    flags = server_command(qwen, VllmSettings(swap="whole"), host="h", port=1, lora_rank=0)
     module, name = flags.arguments[flags.arguments.index("--middleware") + 1].split(".")
     file = Path(flags.environment["PYTHONPATH"], f"{module}.py")
     monkeypatch.setenv("VLLM_API_KEY", "secret")

@@ -15,7 +15,7 @@ import yaml
 from afterwit import recipes
 from afterwit.build import teacher_server
 from afterwit.config import Settings, load
-from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.kinds import SERVERS
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.sglang.server import inspect as inspect_sglang
@@ -32,7 +32,7 @@ from tests.engines.vllm import recorded as vllm
 from tests.engines.vllm.scoring import Scoring
 from tests.products import diagonal
 
-KINDS = [kind for kind in LAUNCHERS if kind != "llama_cpp"]
+KINDS = [kind for kind in SERVERS if kind != "llama_cpp"]
 """Those that serve model folders: llama.cpp serves a file."""
 ROOT = Path(__file__).parents[3]
 INSPECTIONS = {"vllm": inspect_vllm, "sglang": inspect_sglang}
