@@ -247,7 +247,7 @@ class EmbeddedEngine:
             self._staged = Staged(version, adapter, folder, self._rows.module, factors)
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
-        staged = self._what_is_staged()
+        staged = self._require_staged()
         try:
             return await self._in_loader(probed, staged, self._base, self._rows, tuple(ids), times)
         except Exception as error:  # a model is foreign code and may raise anything
@@ -255,7 +255,7 @@ class EmbeddedEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        version, adapter, _, module, factors = self._what_is_staged()
+        version, adapter, _, module, factors = self._require_staged()
         runner = self.runners[Weights.LIVE] if adapter == SHARED else self._own
         await self._worker.call(partial(runner.swap, version, module, adapter, factors))
         self._staged = None
@@ -318,7 +318,7 @@ class EmbeddedEngine:
         if self._open:
             await self._in_loader(return_freed)
 
-    def _what_is_staged(self) -> Staged:
+    def _require_staged(self) -> Staged:
         if self._staged is None:
             raise EngineError("No weights are staged.")
         return self._staged

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """A whole answer, of any status."""
 
     status: int
@@ -58,7 +58,7 @@ class Answer:
 class Refused(EngineError):
     """The server answered with an error."""
 
-    def __init__(self, path: str, answer: Answer) -> None:
+    def __init__(self, path: str, answer: HttpAnswer) -> None:
         super().__init__(f"the server refused {path} with HTTP {answer.status}: {answer.message}")
         self.answer = answer
 
@@ -89,17 +89,17 @@ class ServerClient:
             read_bufsize=1 << 20,
         )
 
-    async def get(self, path: str, *, within_s: float | None = None) -> Answer:
+    async def get(self, path: str, *, within_s: float | None = None) -> HttpAnswer:
         """The answer to a GET; `within_s` bounds the whole request."""
         return _checked(path, await self._answer("GET", path, None, within_s))
 
     async def post(
         self, path: str, body: Mapping[str, Any] | None = None, *, within_s: float | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer to a POST of JSON; `within_s` bounds the whole request."""
         return _checked(path, await self._answer("POST", path, body, within_s))
 
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> HttpAnswer:
         """As `get` and `post`, but returns an answer of any status, to probe the server's features."""
         try:
             return _checked(path, await self._answer(method, path, body, None))
@@ -108,12 +108,12 @@ class ServerClient:
 
     async def _answer(
         self, method: str, path: str, body: Mapping[str, Any] | None, within_s: float | None
-    ) -> Answer:
+    ) -> HttpAnswer:
         data = None if body is None else orjson.dumps(body)
         more: dict[str, Any] = {} if within_s is None else {"timeout": aiohttp.ClientTimeout(total=within_s)}
         try:
             async with self._session.request(method, self.url + path, data=data, **more) as response:
-                return Answer(status=response.status, body=await response.read())
+                return HttpAnswer(status=response.status, body=await response.read())
         except (aiohttp.ClientError, OSError, RuntimeError) as error:
             raise self._unreachable(error) from error
 
@@ -130,7 +130,7 @@ class ServerClient:
         try:
             async with self._session.post(self.url + path, data=orjson.dumps(body)) as response:
                 if response.status != 200:
-                    _checked(path, Answer(status=response.status, body=await response.read()))
+                    _checked(path, HttpAnswer(status=response.status, body=await response.read()))
                 begun = b""
                 async for read in response.content.iter_any():
                     *lines, begun = (begun + read).split(b"\n")
@@ -155,7 +155,7 @@ class ServerClient:
         )
 
 
-def _checked(path: str, answer: Answer) -> Answer:
+def _checked(path: str, answer: HttpAnswer) -> HttpAnswer:
     if answer.status == 200:
         return answer
     if answer.status in (502, 503, 504):
@@ -167,7 +167,7 @@ def failed(path: str, error: Mapping[str, Any], message: str) -> EngineError:
     """The error for a fault that ends a streamed answer."""
     code = error.get("code")
     if isinstance(code, int) and code >= 500:
-        return ServerFailed(path, Answer(status=code, body=str(error.get("message")).encode()))
+        return ServerFailed(path, HttpAnswer(status=code, body=str(error.get("message")).encode()))
     return EngineError(message)
 
 
