@@ -29,9 +29,18 @@ from afterwit.chat_format.folder import end_ids, read_json, tokenizer_of
 from afterwit.engines.model_files import LINK, file_fingerprint
 from afterwit.engines.port import OPTIONS, TopLogprobs, schema_refused
 from afterwit.engines.server.client import Refused, ServerClient, failed
-from afterwit.engines.server.inspect import TOP, Fit, basis_of, dtype_of, same_tokens, vocabulary_of
+from afterwit.engines.server.inspect import (
+    MOST_SCORED,
+    TOP,
+    Fit,
+    basis_of,
+    dtype_of,
+    same_tokens,
+    vocabulary_of,
+)
 from afterwit.engines.server.process import SCRATCH, EngineProcess
 from afterwit.engines.server.server import (
+    CHECK_S,
     SEEDS,
     SampleRequest,
     Server,
@@ -47,7 +56,7 @@ COMPLETION = "/completion"
 KEY = "LLAMA_API_KEY"
 """The environment variable from which the server reads its key."""
 HERE = ("127.0.0.1", "localhost", "::1")
-CHECK_S, LOOK_S = 30.0, 0.2
+LOOK_S = 0.2
 SURE = 1e6
 """Added to a logit, it leaves no other id a chance; the reported log-probs are of the logits before it."""
 FIXED = {"return_tokens": True, "cache_prompt": True, "post_sampling_probs": False, "temperature": 0.0}
@@ -55,7 +64,6 @@ ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")
 """Of the sampler's steps: truncation after the temperature, as in all other engines."""
 EXACT = ("--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off")
 """Of a model in single precision: within 1e-5 nats of the learner's log-probs, and .002 without them."""
-MOST_ALTERNATIVES = 100
 PROBE_IDS = 65
 """Scoring costs as much as sampling, and this many ids show which weights answer."""
 PROCESSES = 3
@@ -414,7 +422,7 @@ async def inspect(
         swap=swap,
         basis=await basis_of(top_at),
         context_length=default["n_ctx"],
-        scored_ids=MOST_ALTERNATIVES,
+        scored_ids=MOST_SCORED,
         constraint=True,
         dtype=None,
         scores_given=False,

@@ -28,6 +28,8 @@ REMEDIES = {
 }
 MOST_ALTERNATIVES = 20
 """Alternatives of a token: clients may ask for no more."""
+MOST_SCORED = 100
+"""Most ids per position to ask for."""
 TOP = 5
 """Ids whose log-probs are compared to find the basis."""
 TARGET_MODULES = "--lora-target-modules"

@@ -40,6 +40,10 @@ from afterwit.turn import Sampling
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CUT = "cut"
 """`StreamChunk.ended` of a response that the server ended, not the model: the rest is requested again."""
+CHECK_S = 30.0
+"""Seconds for each request of a health check."""
+UNLOAD_S = 10.0
+"""Seconds for a request that frees memory, or ends a response."""
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +121,11 @@ class StreamChunk:
 
 
 NOTHING = StreamChunk(ids=(), logprobs=())
+
+
+def end_named(reason: str | None) -> str | None:
+    """`StreamChunk.ended` from the reason that vLLM or SGLang gives; None: the response goes on."""
+    return reason if reason in (None, "stop", "length") else CUT
 
 
 def joined(chunks: Iterable[StreamChunk]) -> Iterator[StreamChunk]:

@@ -18,6 +18,7 @@ from afterwit.chat_format.folder import end_ids, tokenizer_of
 from afterwit.engines.port import TopLogprobs, schema_refused
 from afterwit.engines.server.client import Refused, ServerClient, failed
 from afterwit.engines.server.inspect import (
+    MOST_SCORED,
     TOP,
     Fit,
     adapted_modules,
@@ -29,11 +30,13 @@ from afterwit.engines.server.inspect import (
     vocabulary_of,
 )
 from afterwit.engines.server.server import (
-    CUT,
+    CHECK_S,
+    UNLOAD_S,
     SampleRequest,
     Server,
     ServerCommand,
     StreamChunk,
+    end_named,
     joined,
     sampling_params,
     top_logprobs,
@@ -44,13 +47,10 @@ from afterwit.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.turn import Sampling
 
 GENERATE = "/generate"
-CHECK_S = 30.0
-SHORT_S = 10.0
 POSITIONS = 32
 """Positions of one call that scores given ids. Each position's answer has the ids of all positions."""
 IDLE_S = 60
 """Seconds until a server that aborts everything is idle."""
-ENDS = {"stop": "stop", "length": "length"}
 GRAMMAR = "grammar"
 """Occurs in the server's message about a schema that it cannot enforce."""
 UNKNOWN_ADAPTER = ("never been loaded", "not loaded")
@@ -125,7 +125,7 @@ class SglangServer(Server):
 
     async def _abort(self, rid: str) -> None:
         with suppress(EngineError):
-            await self._client.post("/abort_request", {"rid": rid}, within_s=SHORT_S)
+            await self._client.post("/abort_request", {"rid": rid}, within_s=UNLOAD_S)
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         meta = await self._read(ids, weights, first=0)
@@ -190,7 +190,7 @@ class SglangServer(Server):
             raise unfit("adapter", folder, error) from error
 
     async def unload_adapter(self, name: str) -> None:
-        await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=SHORT_S)
+        await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=UNLOAD_S)
 
     async def load_weights(self, folder: Path, label: str) -> None:
         """Responses of other programs end as well.
@@ -281,7 +281,7 @@ class Reader:
         self.ended = reason is not None
         if reason is not None and reason["type"] == "abort":
             self._check_schema(str(reason.get("message")))
-        ended = None if reason is None else ENDS.get(reason["type"], CUT)
+        ended = end_named(reason and reason["type"])
         cached = meta.get("cached_tokens")
         chunk = StreamChunk(ids=ids, logprobs=logprobs, tops=tops, ended=ended, cached=cached)
         return chunk.up_to(request.end_ids)  # the server may have sampled beyond an end id
@@ -296,8 +296,6 @@ class Reader:
 
 OLDEST = (0, 5, 23)
 """The oldest version of SGLang with all features used here."""
-WIDEST = 100
-"""Most ids per position to ask for. The server itself has no limit."""
 ADAPTED = frozenset(
     (
         *("all", "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "gate_proj", "up_proj", "down_proj"),
@@ -347,7 +345,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
         swap=swap,
         basis=await basis_of(top_at),
         context_length=server["max_req_input_len"],
-        scored_ids=WIDEST,
+        scored_ids=MOST_SCORED,
         constraint=server.get("grammar_backend") not in (None, "none"),
         dtype=None if server["dtype"] == "auto" else server["dtype"],
         scores_given=True,

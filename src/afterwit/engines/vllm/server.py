@@ -23,6 +23,7 @@ from afterwit.engines.model_files import weights_of
 from afterwit.engines.port import TopLogprobs, schema_refused
 from afterwit.engines.server.client import Refused, ServerClient, failed, gathered
 from afterwit.engines.server.inspect import (
+    MOST_SCORED,
     TOP,
     Fit,
     basis_of,
@@ -34,12 +35,14 @@ from afterwit.engines.server.inspect import (
 )
 from afterwit.engines.server.replica import OURS
 from afterwit.engines.server.server import (
-    CUT,
+    CHECK_S,
+    UNLOAD_S,
     SampleRequest,
     Server,
     ServerCommand,
     StreamChunk,
     amplified,
+    end_named,
     joined,
     sampling_params,
     top_logprobs,
@@ -50,14 +53,11 @@ from afterwit.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.turn import Basis
 
 GENERATE = "/inference/v1/generate"
-CHECK_S = 30.0
-UNLOAD_S = 10.0
 BACKGROUND = 1
 """vLLM serves lower priorities first; people's requests have 0."""
 REFUSED = 400
 NOTHING = -9999.0
 """vLLM's substitute for -inf, which JSON lacks."""
-ENDS = {"stop": "stop", "length": "length"}
 CALL = 16
 """Tokens of a prompt that cost about as much as one such call."""
 AT_ONCE = 8
@@ -276,12 +276,11 @@ def _chunk(event: Mapping[str, Any], request: SampleRequest) -> StreamChunk:
     choice = event["choices"][0]
     content, top = (choice["logprobs"] or {}).get("content") or (), request.top
     rows = () if top is None else content
-    reason = choice["finish_reason"]
     return StreamChunk(
         ids=tuple(choice["token_ids"]),
         logprobs=tuple(each["logprob"] for each in content),
         tops=tuple(top_logprobs(each["token_id"], _pairs(each), top or 0) for each in rows),
-        ended=None if reason is None else ENDS.get(reason, CUT),
+        ended=end_named(choice["finish_reason"]),
     )
 
 
@@ -348,7 +347,7 @@ RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
 CACHES = b'enable_prefix_caching="True"'
-WIDTHS = (100, 50, 20, TOP)
+WIDTHS = (MOST_SCORED, 50, 20, TOP)
 """Numbers of most likely ids per position to request, the largest first."""
 QUIET = {"VLLM_NO_USAGE_STATS": "1"}
 """vLLM reports its usage to its makers otherwise."""
