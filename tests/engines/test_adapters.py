@@ -15,8 +15,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
 from afterwit.errors import EngineError
 from afterwit.turn import SHARED
+from afterwit.weights.adapter import TENSORS
 from afterwit.weights.agreement import gap
-from afterwit.weights.weights import TENSORS
 from tests.engines.talk import ask, rescored, say, swapped_under_load
 from tests.fakes.adapters import by_peft, noise
 from tests.fakes.models import tiny_llama

@@ -13,7 +13,8 @@ from afterwit.engines.embedded.engine import load_module, load_version
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.errors import EngineError
-from afterwit.weights.weights import RowAdapters, lora_of, pairs_of
+from afterwit.weights.adapter import lora_of
+from afterwit.weights.weights import RowAdapters, pairs_of
 from experiments.simulation.lockstep import BatchEngine
 from tests.engines.talk import Said, ask, say
 from tests.fakes.adapters import noise

@@ -26,7 +26,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings, Precision
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.weights.weights import TENSORS
+from afterwit.weights.adapter import TENSORS
 from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
 from tests.fakes.renderers import renderer_of

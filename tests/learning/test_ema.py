@@ -17,7 +17,7 @@ from afterwit.learning.policy import Policy
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.weights.weights import PREFIX, TENSORS
+from afterwit.weights.adapter import PREFIX, TENSORS
 from tests.fakes.adapters import by_peft
 from tests.learning.test_lm_head import ROWS
 from tests.learning.test_policy import go_on, trainer_in

@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from afterwit.weights.weights import CONFIG, TENSORS, Lora, adapted, lora_of, merged, pairs_of, twin
+from afterwit.weights.adapter import CONFIG, TENSORS, Lora, lora_of
+from afterwit.weights.weights import adapted, merged, pairs_of, twin
 from tests.fakes.adapters import by_peft, noise, plain
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])

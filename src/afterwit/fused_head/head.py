@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 WIDENED = 8192
 """Rows of a half-precision weight that are converted to fp32 at a time."""
 AMPERE = (8, 0)
-"""The compute capability from which tensor cores know bfloat16."""
+"""The compute capability from which tensor cores multiply bfloat16, and CUDA has flash attention."""
 Product = Callable[[Tensor, Tensor, Tensor, int], object]
 """(into, a, b, keep): a @ b of half precision, added up in `into`'s, on top of `keep` times what is there."""
 

@@ -27,14 +27,13 @@ from afterwit.gguf.family import (
 )
 from afterwit.gguf.file import library
 from afterwit.gguf.vocabulary import fields_of as vocabulary_of
+from afterwit.weights.adapter import CONFIG, PREFIX, TENSORS
 
 if TYPE_CHECKING:
     import torch
 
 KINDS = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7}
 """The kinds in which a model's matrices are written, and llama.cpp's numbers of such files."""
-ADAPTER, TENSORS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
-"""PEFT's names."""
 EXACT = "F32"
 """The kind of vectors, such as norms, and of adapters."""
 Tensors = Mapping[str, tuple[Sequence[int], Callable[[], Any]]]
@@ -87,7 +86,7 @@ def write_adapter(base: Path, folder: Path, out: Path, *, name: str) -> None:
     """
     from safetensors.numpy import load_file
 
-    alpha = read_json(folder / ADAPTER)["lora_alpha"]
+    alpha = read_json(folder / CONFIG)["lora_alpha"]
     config = SimpleNamespace(**read_json(base / "config.json"))
     family = family_named(config.model_type)
     names = Names(family, config.num_hidden_layers)

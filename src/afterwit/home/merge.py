@@ -17,7 +17,8 @@ from afterwit.errors import SettingError
 from afterwit.gguf.write import KINDS, described, write_adapter, write_model
 from afterwit.home.drafts import draft_beside
 from afterwit.learning.models import copy_configuration
-from afterwit.weights.weights import load_causal_lm, lora_of, merged, pairs_of, read_config
+from afterwit.weights.adapter import lora_of
+from afterwit.weights.weights import load_causal_lm, merged, pairs_of, read_config
 
 
 def write_merged(versions: Versions, number: int, out: Path, gguf: str | None = None) -> None:

@@ -27,7 +27,8 @@ from afterwit.errors import SettingError, VersionDamaged
 from afterwit.learning.passes import probe
 from afterwit.learning.settings import LearnerSettings, threads_for
 from afterwit.version import Probe
-from afterwit.weights.weights import TENSORS, load_causal_lm, twin
+from afterwit.weights.adapter import TENSORS
+from afterwit.weights.weights import load_causal_lm, twin
 
 REMEDY = "`afterwit rollback` returns to a version before it"
 

@@ -40,7 +40,8 @@ from afterwit.learning.models import (
 )
 from afterwit.learning.passes import Phase, Progress, fused_head
 from afterwit.learning.settings import SERVER, LearnerSettings
-from afterwit.weights.weights import Lora, lora_of, twin
+from afterwit.weights.adapter import Lora, lora_of
+from afterwit.weights.weights import twin
 
 
 class FrozenModels:

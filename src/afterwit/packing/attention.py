@@ -17,13 +17,11 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from afterwit.fused_head.head import AMPERE
 from afterwit.packing.pack import Block, Path, inputs, pack
 from afterwit.weights.agreement import MULTIPLE
-from afterwit.weights.weights import widened
+from afterwit.weights.weights import HALVES, widened
 
-HALVES = (torch.bfloat16, torch.float16)
-AMPERE = (8, 0)
-"""The compute capability from which CUDA has flash attention."""
 WIDEST = 192
 """The widest head whose backward every such device has."""
 CHUNK = 256

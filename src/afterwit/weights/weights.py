@@ -31,14 +31,11 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
 from afterwit.errors import SettingError
+from afterwit.weights.adapter import PREFIX, TENSORS
 
 M = TypeVar("M", bound=nn.Module)
 
 KINDS_OF_MISFIT = ("missing", "unexpected", "mismatched")
-CONFIG = "adapter_config.json"
-TENSORS = "adapter_model.safetensors"
-PREFIX = "base_model.model."
-"""PEFT's prefix of the names of the model's modules."""
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -118,35 +115,9 @@ def own_code(folder: Path) -> str | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lora:
-    rank: int
-    alpha: float
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"its rank is {self.rank}")
-
-    @property
-    def scale(self) -> float:
-        return self.alpha / self.rank
-
-
 class Pair(NamedTuple):
     a_RI: Tensor
     b_OR: Tensor
-
-
-def lora_of(folder: Path) -> Lora | None:
-    """The adapter in a folder; None if there is none. ValueError if its configuration is damaged."""
-    path = folder / CONFIG
-    if not path.exists():
-        return None
-    try:
-        config = json.loads(path.read_text())
-        return Lora(rank=int(config["r"]), alpha=float(config["lora_alpha"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not an adapter's configuration: {error}") from error
 
 
 def pairs_of(folder: Path) -> dict[str, Pair]:
@@ -194,14 +165,23 @@ def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[st
 def unmerged(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     """A model with all the weights of `model`, whose adapted layers add scale * B A x to their output."""
     other = twin(model, {})
-
-    def add_to(layer: nn.Module, pair: Pair) -> None:
-        layer.register_forward_hook(lambda _, inputs, out_NO: _added(inputs[0], out_NO, pair))
-
-    for layer, (a_RI, b_OR) in fitting(other, pairs).values():
-        device = layer.weight.device
-        add_to(layer, Pair(a_RI.to(device), scale * b_OR.to(device)))
+    layers = dict(other.named_modules())
+    for name, pair in _scaled(other, pairs, scale).items():
+        layers[name].register_forward_hook(partial(_add, pair))
     return other
+
+
+def _scaled(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[str, Pair]:
+    """The factors on their layers' devices; B holds the scale. ValueError if they do not fit the model."""
+    return {
+        name: Pair(a_RI.to(layer.weight.device), scale * b_OR.to(layer.weight.device))
+        for name, (layer, (a_RI, b_OR)) in fitting(model, pairs).items()
+    }
+
+
+def _add(pair: Pair, layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
+    """A layer's forward hook."""
+    return _added(inputs[0], out_NO, pair)
 
 
 def _added(in_NI: Tensor, out_NO: Tensor, pair: Pair) -> Tensor:
@@ -268,11 +248,7 @@ class RowAdapters:
 
     def fitted(self, pairs: Mapping[str, Pair], scale: float) -> Factors:
         """An adapter made ready. ValueError if it does not fit the model."""
-        found = {}
-        for name, (layer, (a_RI, b_OR)) in fitting(self.module, pairs).items():
-            device = layer.weight.device
-            found[name] = Pair(a_RI.to(device), scale * b_OR.to(device))
-        return Factors(found)
+        return Factors(_scaled(self.module, pairs, scale))
 
     @contextmanager
     def rows(self, adapters: Sequence[Factors | None]) -> Iterator[None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.server.replica import CONFIG
+from afterwit.weights.adapter import CONFIG
 
 
 @pytest.fixture

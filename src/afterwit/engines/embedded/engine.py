@@ -48,12 +48,12 @@ from afterwit.engines.port import (
 )
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import SHARED, Basis
+from afterwit.weights.adapter import lora_of
 from afterwit.weights.weights import (
     Factors,
     RowAdapters,
     adapted,
     load_causal_lm,
-    lora_of,
     pairs_of,
     read_config,
     return_freed,

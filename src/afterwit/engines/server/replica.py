@@ -19,9 +19,10 @@ from uuid import uuid4
 from afterwit.engines.model_files import shapes_of
 from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
 from afterwit.engines.server.client import gathered, server_faults
-from afterwit.engines.server.server import CONFIG, CUT, ServedResponse, Server
+from afterwit.engines.server.server import CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.turn import SHARED
+from afterwit.weights.adapter import CONFIG
 from afterwit.weights.agreement import gap, most, share
 
 OURS = "afterwit-"

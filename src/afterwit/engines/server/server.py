@@ -36,8 +36,8 @@ from afterwit.engines.server.client import Refused
 from afterwit.engines.server.settings import AnyServer
 from afterwit.errors import EngineError
 from afterwit.turn import Sampling
+from afterwit.weights.adapter import CONFIG, TENSORS
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CUT = "cut"
 """`StreamChunk.ended` of a response that the server ended, not the model: the rest is requested again."""
 CHECK_S = 30.0
@@ -241,9 +241,9 @@ def amplified(folder: Path, name: str, times: float) -> Iterator[Path]:
             copy.mkdir(mode=0o700)
             (copy / CONFIG).write_text(json.dumps({**config, "lora_alpha": times * config["lora_alpha"]}))
             try:
-                os.link((folder / WEIGHTS).resolve(), copy / WEIGHTS)
+                os.link((folder / TENSORS).resolve(), copy / TENSORS)
             except OSError:  # the disk has no hard links
-                shutil.copyfile(folder / WEIGHTS, copy / WEIGHTS)
+                shutil.copyfile(folder / TENSORS, copy / TENSORS)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise EngineError(f"the adapter in {folder} cannot be copied for a probe: {error}") from error
         yield copy
