@@ -144,11 +144,11 @@ def judged(example: Example) -> Verdict | LeftOut:
     return example.verdict
 
 
-Sampled = tuple[Example, Turn, Verdict]
+SampledExample = tuple[Example, Turn, Verdict]
 """A judged example that was sampled here."""
 
 
-def sampled(examples: Iterable[Example]) -> Iterator[Sampled | LeftOut]:
+def sampled(examples: Iterable[Example]) -> Iterator[SampledExample | LeftOut]:
     """The judged examples whose ids and log-probs were sampled from the policy."""
     for example in examples:
         verdict, turn = judged(example), example.turn

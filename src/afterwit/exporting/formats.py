@@ -22,7 +22,7 @@ from afterwit.exporting.examples import (
     Example,
     Examples,
     LeftOut,
-    Sampled,
+    SampledExample,
     demonstrations,
     sampled,
 )
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 Rows = Callable[[Iterable[Example]], Iterator[Row | LeftOut]]
 """Examples, which may be iterated twice, to rows, and to the turns that were left out."""
 
-Found = TypeVar("Found", Sampled, Demonstration)
+Found = TypeVar("Found", SampledExample, Demonstration)
 
 TEST_OF = 10
 """One session in this number is held out: its lines have the split TEST."""
@@ -85,7 +85,7 @@ def _rows(
     return lambda examples: (one if isinstance(one, LeftOut) else row(one) for one in find(examples))
 
 
-def _trl(found: Sampled) -> Row:
+def _trl(found: SampledExample) -> Row:
     """`prompt`, `completion` and `label` are for TRL's own trainers; the other fields are as sampled."""
     example, turn, verdict = found
     return {
@@ -113,7 +113,7 @@ def _trl(found: Sampled) -> Row:
     }
 
 
-def _verl(found: Sampled) -> Row:
+def _verl(found: SampledExample) -> Row:
     example, turn, verdict = found
     mask = _mask(turn)
     return {
@@ -209,7 +209,7 @@ def _atropos(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
     """One row for each prompt, when its last sample was read. The examples are iterated twice."""
     known = (one for one in sampled(examples) if not isinstance(one, LeftOut))
     last = {example.prompt_key: turn.id for example, turn, _ in known}
-    waiting = defaultdict[str, list[Sampled]](list)
+    waiting = defaultdict[str, list[SampledExample]](list)
     for found in sampled(examples):
         if isinstance(found, LeftOut):
             yield found
@@ -222,7 +222,7 @@ def _atropos(examples: Iterable[Example]) -> Iterator[Row | LeftOut]:
         yield _group(key, group)
 
 
-def _group(key: str, group: Sequence[Sampled]) -> Row:
+def _group(key: str, group: Sequence[SampledExample]) -> Row:
     def masks(turn: Turn) -> list[int]:
         own = zip(turn.sampled.ids, turn.sampled.forced, strict=True)
         trained = [NOT_TRAINED if forced else token for token, forced in own]

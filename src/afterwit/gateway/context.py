@@ -108,10 +108,8 @@ class Gateway:
     """The last fault of `store` and of `engine`; removed when it works again."""
     feedback_fault: str | None = None
     """Why the latest feedback was not recorded; the same reason is logged once."""
-    omitted: set[str] = field(default_factory=set)
-    """The first kind of content that was left out of a request; it is logged once."""
-    unserved: set[str] = field(default_factory=set)
-    """The first type of a tool that was; it is logged once too."""
+    warned: set[str] = field(default_factory=set)
+    """The warnings that were logged, each once."""
 
     def __post_init__(self) -> None:
         store, settings = self.store, self.settings
@@ -140,6 +138,12 @@ class Gateway:
     def names(self) -> tuple[str, ...]:
         """The model names that requests may use."""
         return (self.engine.facts.model, *self.settings.aliases)
+
+    def warn_once(self, message: str, *facts: object) -> None:
+        """Log a warning the first time, whatever the `facts` in it."""
+        if message not in self.warned:
+            self.warned.add(message)
+            log.warning(message, *facts)
 
     async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         """Run `work`, in a thread if its text is long, so that streams go on."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -43,8 +42,6 @@ from afterwit.gateway.respond import RunningResponse
 from afterwit.store import Store
 from afterwit.tracking.traces import span
 from afterwit.turn import ENTROPY_BYTES, Kind, Turn, turn_id, turn_of_response
-
-log = logging.getLogger("afterwit.gateway")
 
 T = TypeVar("T")
 
@@ -87,15 +84,13 @@ class ModelEndpoint:
         gateway, now = self._gateway, self._gateway.now()
         group = group_of(headers) if gateway.adapters.division == "per_session_group" else None
         scope = scope_of(caller, headers.get("user-agent"), group)
-        if not gateway.omitted:
+        if OMITTED not in gateway.warned:
             contents = (message.content for message in asked.conversation.messages)
             kinds = (omitted_kind(content) for content in contents if content)
             if (kind := next(filter(None, kinds), None)) is not None:
-                gateway.omitted.add(kind)
-                log.warning(OMITTED, kind)
-        if asked.unserved_tool is not None and not gateway.unserved:
-            gateway.unserved.add(asked.unserved_tool)
-            log.warning(UNSERVED, shown(asked.unserved_tool))
+                gateway.warn_once(OMITTED, kind)
+        if asked.unserved_tool is not None:
+            gateway.warn_once(UNSERVED, shown(asked.unserved_tool))
         length = gateway.engine.facts.context_length
         return PreparedRequest(
             asked=asked,

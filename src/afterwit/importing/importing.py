@@ -167,7 +167,7 @@ class Recording:
                 raise ValueError(f"the response at index {at} is a message of the {self.messages[at].role}")
 
 
-class _Step(NamedTuple):
+class _Exchange(NamedTuple):
     """One turn of a session in OpenClaw-RL's form."""
 
     before: tuple[Message, ...]
@@ -180,7 +180,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
 
     Empty lines are left out.
     """
-    chains: dict[str, tuple[_Step, dict[int, Message]]] = {}  # the last step, and all responses
+    chains: dict[str, tuple[_Exchange, dict[int, Message]]] = {}  # the last exchange, and all responses
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -189,13 +189,13 @@ def read(lines: Iterable[bytes]) -> Iterator[Recording | BadLine]:
             if not (isinstance(data, Mapping) and "session_id" in data and "response_text" in data):
                 yield _conversation(data)
                 continue
-            session, step = as_text(data["session_id"], "session_id"), _step(data)
-            chain, at = chains.get(session), len(step.before)
-            if chain is not None and _continues(step, chain[0]):
-                chain[1][at] = step.response
-                chains[session] = step, chain[1]
+            session, exchange = as_text(data["session_id"], "session_id"), _exchange(data)
+            chain, at = chains.get(session), len(exchange.before)
+            if chain is not None and _continues(exchange, chain[0]):
+                chain[1][at] = exchange.response
+                chains[session] = exchange, chain[1]
                 continue
-            chains[session] = step, {at: step.response}
+            chains[session] = exchange, {at: exchange.response}
             if chain is not None:
                 yield _recording(*chain)
         except orjson.JSONDecodeError as error:
@@ -223,7 +223,7 @@ def _conversation(data: Any) -> Recording:
     )
 
 
-def _step(data: Mapping[str, Any]) -> _Step:
+def _exchange(data: Mapping[str, Any]) -> _Exchange:
     """The response is without the marks of its template, and without the text of parsed calls."""
     before, next_state = parse_messages(data.get("messages"), LIMITS), tuple[Message, ...]()
     if data.get("next_state") is not None:
@@ -236,18 +236,18 @@ def _step(data: Mapping[str, Any]) -> _Step:
     written = (without_named_blocks(content, _CALL_TAG, "") if calls else content).strip()
     (response,) = parse_messages([{"role": "assistant", "content": written, "tool_calls": calls}], LIMITS)
     reasoning = thought[1].strip() or None if thought else None
-    return _Step(before, replace(response, reasoning=reasoning), next_state)
+    return _Exchange(before, replace(response, reasoning=reasoning), next_state)
 
 
-def _continues(step: _Step, earlier: _Step) -> bool:
-    """Whether a step's messages are the earlier one's, a response, and something more."""
+def _continues(exchange: _Exchange, earlier: _Exchange) -> bool:
+    """Whether an exchange's messages are the earlier one's, a response, and something more."""
     at = len(earlier.before)
-    repeats = step.before[:at] == earlier.before and len(step.before) > at + 1
-    return repeats and step.before[at].role == "assistant"
+    repeats = exchange.before[:at] == earlier.before and len(exchange.before) > at + 1
+    return repeats and exchange.before[at].role == "assistant"
 
 
-def _recording(last: _Step, responses: Mapping[int, Message]) -> Recording:
-    """The last step has all messages; each earlier response replaces its echo there."""
+def _recording(last: _Exchange, responses: Mapping[int, Message]) -> Recording:
+    """The last exchange has all messages; each earlier response replaces its echo there."""
     messages = [*last.before, last.response, *last.next_state]
     for at, response in responses.items():
         messages[at] = response

@@ -11,7 +11,7 @@ from afterwit.byte_cache import ByteCache
 from afterwit.turn import Message
 
 Match = re.Match[str]
-Kind = Literal["keys", "cards", "emails"]
+SecretKind = Literal["keys", "cards", "emails"]
 NUMBERS = {int, float}
 OWN = "own"
 """The kind of secrets that the user's patterns find."""
@@ -61,7 +61,7 @@ private networks, files such as `icon@2x.png`, and versions of packages."""
 class Redaction:
     """Secrets that never train, and that exports of training data replace."""
 
-    kinds: tuple[Kind, ...] = ("keys", "cards", "emails")
+    kinds: tuple[SecretKind, ...] = ("keys", "cards", "emails")
     """API keys and tokens, card numbers, e-mail addresses. Leave out `emails` if your agents write
     mail."""
     patterns: tuple[str, ...] = ()
