@@ -35,11 +35,14 @@ class ByteCache(Generic[K, V]):
         return result
 
     def keep(self, key: K, result: V) -> None:
-        """Add a result that is known already."""
+        """Add a result that is known already, unless it alone is larger than the cache."""
+        size = ENTRY_BYTES + self._size(key, result)
+        if size > self._most_bytes:
+            return
         with self._lock:
             if key not in self._results:
                 self._results[key] = result
-                self.bytes += ENTRY_BYTES + self._size(key, result)
+                self.bytes += size
             while self.bytes > self._most_bytes:
                 dropped = self._results.popitem(last=False)
                 self.bytes -= ENTRY_BYTES + self._size(*dropped)

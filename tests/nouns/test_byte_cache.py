@@ -30,3 +30,16 @@ def test_what_was_not_asked_for_longest_is_forgotten_first():
     for key in ("a", "b", "a", "c", "a", "b"):
         kept(key)
     assert asked == ["a", "b", "c", "b"]
+
+
+def test_a_result_larger_than_the_cache_leaves_the_others():
+    asked: list[str] = []
+
+    def noted(key: str) -> int:
+        asked.append(key)
+        return len(key)
+
+    kept = ByteCache(noted, most_bytes=ENTRY_BYTES + 1, size=lambda key, result: len(key))
+    for key in ("a", "large", "a"):
+        kept(key)
+    assert asked == ["a", "large"]
