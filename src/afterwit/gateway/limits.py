@@ -6,7 +6,7 @@ import asyncio
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from typing import Any
@@ -216,18 +216,23 @@ async def until_disconnect(work: Awaitable[None], receive: Receive, *, finished:
     return not left
 
 
+async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: RawHeaders = ()) -> None:
+    """One whole JSON response."""
+    payload = orjson.dumps(data)
+    form = ((b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": [*form, *headers]})
+    await send({"type": "http.response.body", "body": payload})
+
+
 async def send_error(
     send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders, *, retry_after_s: int
 ) -> None:
     """An error in the dialect's form, with these headers and those of its status."""
-    body = orjson.dumps(dialect.error_body(error))
-    form = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
-    all_headers = [*form, *headers]
+    more = list(headers)
     if error.status == 401:
-        all_headers.append((b"www-authenticate", b"Bearer"))
+        more.append((b"www-authenticate", b"Bearer"))
     if error.status in (429, 503):
-        all_headers.append((b"retry-after", str(retry_after_s).encode()))
+        more.append((b"retry-after", str(retry_after_s).encode()))
     if error.status in (408, 413, 503):
-        all_headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": all_headers})
-    await send({"type": "http.response.body", "body": body})
+        more.append((b"connection", b"close"))
+    await send_json(send, error.status, dialect.error_body(error), more)
