@@ -13,6 +13,7 @@ from afterwit.binding.evidence import Candidate, continued_sessions, resumed, wi
 from afterwit.binding.request import IncomingRequest
 from afterwit.binding.side_turns import auxiliary_session, earlier_auxiliaries, may_be_auxiliary
 from afterwit.chat_format.families import Convention, Thought
+from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.fields import shown
 from afterwit.dialects.request import Field, ModelRequest, ToolChoice
@@ -49,6 +50,10 @@ class Prompt:
     """Ids that the response begins with: the opening of a tool call, or the client's prefill."""
     constraint: Constraint | None
     """Keeps the response to the form that the client asked for."""
+
+    def parser(self) -> ResponseParser:
+        """What reads one response: its calls and its reasoning."""
+        return ResponseParser(self.convention, thought=self.thought, tools=self.conversation.tools)
 
 
 def count_tokens(request: ModelRequest, renderer: Renderer, *, context_length: int, now: float) -> int:

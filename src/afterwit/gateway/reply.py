@@ -224,7 +224,7 @@ async def respond(
     prompt = await asyncio.to_thread(prepare, asked, renderer, context_length=length, now=now)
     reply = Reply(
         detokenizer=Detokenizer.of(renderer),
-        parser=ResponseParser(prompt.convention, thought=prompt.thought, tools=prompt.conversation.tools),
+        parser=prompt.parser(),
         stops=prompt.sampling.stop,
         basis=engine.capabilities.basis,
     )

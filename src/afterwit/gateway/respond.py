@@ -17,7 +17,6 @@ from typing import Any
 from starlette.types import Send
 
 from afterwit.chat_format.encode import Detokenizer
-from afterwit.chat_format.parse import ResponseParser
 from afterwit.dialects.dialect import (
     ChoiceDelta,
     ChoiceEnd,
@@ -105,7 +104,7 @@ class RunningResponse:
             sampling = replace(sampling, temperature=forced)
         reply = Reply(
             detokenizer=Detokenizer.of(gateway.renderer),
-            parser=ResponseParser(prompt.convention, thought=prompt.thought, tools=prompt.conversation.tools),
+            parser=prompt.parser(),
             stops=sampling.stop,
             one_call=not asked.parallel_calls,
             forced=len(prompt.forced),
