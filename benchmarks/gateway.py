@@ -32,7 +32,6 @@ CLIENTS, STREAMS = 32, 8
 GIB = 2**30
 ALONE = "the prompt's text and ids and one durable write"
 SERVED = f"{ALONE}, and a bare server's request"
-STREAM = "reading text and calls off each token, an ASGI server, and a request's own work in each stream"
 
 
 def rows(asked: Asked) -> Iterator[Row]:
@@ -102,7 +101,7 @@ def _stream(asked: Asked, ours: Server, pieces: Server, count: int) -> Row:
         target=at_most(4),
         floor="a plain TCP writer",
         note=noted(f"{micros:.0f} us a chunk", note),
-        why=STREAM,
+        why="see below",
     )
 
 

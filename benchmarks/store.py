@@ -38,7 +38,6 @@ TOKENS_OF_PROMPT, TOKENS_OF_RESPONSE = 900, 180
 IN_FLIGHT = 32
 STEPS = 60
 """Of a session that grows to 25,000 tokens."""
-WHY = "packing, a second row, six indexes, and what the gateway's calls need"
 
 
 def rows(asked: Asked) -> Iterator[Row]:
@@ -69,7 +68,7 @@ def _records(asked: Asked) -> Iterator[Row]:
         target=at_most(1.6),
         floor="SQLite alone",
         note=noted(f"{len(_record(work[0]))} bytes, {micros:.0f} us", note),
-        why=WHY,
+        why="see below",
     )
     yield Row(
         id="d1",
