@@ -18,9 +18,7 @@ from afterwit.gguf.file import AGAIN, CONVERT, INSTEAD, Head, library
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     name: str
-    """`general.architecture`."""
-    kind: str
-    """`model_type` of transformers."""
+    """`general.architecture`, and `model_type` of transformers."""
     turned: bool
     """Whether a head's rows of query and key are stored as llama.cpp rotates them: halves interleaved."""
     biases: bool = False
@@ -30,9 +28,9 @@ class Family:
 FAMILIES = {
     family.name: family
     for family in (
-        Family(name="llama", kind="llama", turned=True, biases=True),
-        Family(name="qwen2", kind="qwen2", turned=False),
-        Family(name="qwen3", kind="qwen3", turned=False, biases=True),
+        Family(name="llama", turned=True, biases=True),
+        Family(name="qwen2", turned=False),
+        Family(name="qwen3", turned=False, biases=True),
     )
 }
 SAME = {"mistral": "llama"}
@@ -101,7 +99,7 @@ def config_of(head: Head) -> dict[str, Any]:
     if family.name == "llama":
         biased["mlp_bias"] = "blk.0.ffn_down.bias" in head.tensors
     return {
-        "model_type": family.kind,
+        "model_type": family.name,
         **sizes,
         **biased,
         "num_key_value_heads": own.get("attention.head_count_kv", heads),
@@ -167,9 +165,7 @@ def short(value: float) -> float:
 
 def family_named(kind: str) -> Family:
     """The family of transformers' `model_type`. SettingError if it is none that is written."""
-    name = SAME.get(kind, kind)
-    family = next((family for family in FAMILIES.values() if family.kind == name), None)
-    if family is None:
+    if (family := FAMILIES.get(SAME.get(kind, kind))) is None:
         written = ", ".join([*FAMILIES, *SAME])
         raise SettingError(f"a model of type {kind!r} is not written as GGUF, {written} are: {CONVERT}")
     return family
