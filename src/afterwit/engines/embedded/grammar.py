@@ -12,6 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from afterwit.chat_format.folder import tokenizer_of
 from afterwit.engines.port import (
     LONGEST_MARK,
     MOST_SPACES,
@@ -44,7 +45,7 @@ class Grammars:
     """The grammars of one model. They are compiled in one thread and followed in another."""
 
     def __init__(self, folder: Path, facts: Facts) -> None:
-        self._path = str(folder / "tokenizer.json")
+        self._folder = folder
         self._facts = facts
         self.end_ids = sorted(facts.end_ids)
         self._cached: OrderedDict[tuple[str, bool], LLMatcher] = OrderedDict()
@@ -55,11 +56,13 @@ class Grammars:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_file(self._path)
+        return tokenizer_of(self._folder)
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
-        return LLTokenizer(self._path, n_vocab=self._facts.vocabulary, eos_token=self.end_ids[0])
+        return LLTokenizer(
+            str(self._folder / "tokenizer.json"), n_vocab=self._facts.vocabulary, eos_token=self.end_ids[0]
+        )
 
     def ids_of(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
