@@ -36,6 +36,9 @@ _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\\[bB]")
 """In a pattern that no grammar can follow, such as that of Zod for an address of e-mail."""
 
 
+CLOSED = "The engine was closed."
+"""The fault of an engine after `close`."""
+
 Ids = tuple[int, ...]
 
 
@@ -251,12 +254,12 @@ class Scored:
     logprobs: tuple[float, ...]
     """Of the response's own ids, [T], the first included. -inf: the weights rule it out."""
     top_ids: tuple[Ids, ...]
-    """The likeliest ids at each place, `[T][K]`: falling, of equals the lower id first."""
+    """The most likely ids at each position, `[T][K]`, in falling order; ties by lower id."""
     top_logprobs: tuple[tuple[float, ...], ...]
     asked_ids: tuple[Ids, ...] = ()
-    """Other ids that were asked for at each place, `[T][J]`; (): none were."""
+    """Other ids that were requested at each position, `[T][J]`; (): none were."""
     asked: tuple[tuple[float, ...], ...] = ()
-    """The log-probs of these. -inf: the weights rule it out."""
+    """Log-probs of `asked_ids`. -inf: the weights rule it out."""
 
     def __post_init__(self) -> None:
         for places in map(len, (self.top_ids, self.top_logprobs, self.asked_ids, self.asked)):
@@ -265,7 +268,7 @@ class Scored:
 
     @classmethod
     def of(cls, places: Sequence[TopLogprobs], version: int, **asked: Any) -> Self:
-        """From each place's log-probs."""
+        """From the log-probs at each position."""
         return cls(
             version=version,
             logprobs=tuple(each.sampled for each in places),
@@ -412,13 +415,14 @@ class TeacherServer(Protocol):
     """A teacher on a server. Every method raises EngineError if it cannot be asked."""
 
     def open(self) -> None:
-        """Find the server fit. SettingError, with what would help, if it is not. Again: nothing happens."""
+        """Check once that the server is fit. SettingError with a remedy if it is not."""
 
     @property
     def context_length(self) -> int:
-        """Most tokens of prompt and response together that it scores. Opens it."""
+        """Most tokens of prompt and response together that it scores. Opens the server."""
 
     def score(
         self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
     ) -> list[Scored]:
-        """Of each response after its prompt, in order; `at` are more ids of each place to tell."""
+        """Log-probs of each response after its prompt, in order; `at` are further ids to score at each
+        position."""

@@ -86,7 +86,7 @@ def read_head(path: Path) -> Head:
 
 @contextmanager
 def contradictions(path: Path) -> Iterator[None]:
-    """Raises SettingError for settings of a type or size that no model has, whatever cannot read them."""
+    """Turns any error from settings of a type or size that no model has into a SettingError."""
     try:
         yield
     except (AfterwitError, ImportError, OSError):

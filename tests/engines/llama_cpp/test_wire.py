@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.engines.llama_cpp.server import Events, params_of, splits, unenforced
+from afterwit.engines.llama_cpp.server import Reader, params_of, splits, unenforced
 from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.server import SampleRequest, StreamChunk
 from afterwit.errors import EngineError, RequestRefused
@@ -45,7 +45,7 @@ def event(total: int, text: str, *rows: Mapping[str, Any], stop: str | None = No
 
 
 def read(*events: Mapping[str, Any], request: SampleRequest | None = None) -> list[StreamChunk]:
-    response = Events(request or a_request(), TEXTS)
+    response = Reader(request or a_request(), TEXTS)
     return [chunk for each in events if (chunk := response.take(each)) is not None]
 
 

@@ -250,7 +250,7 @@ async def test_a_schema_is_asked_for_and_a_refused_one_is_the_clients_fault(
     with pytest.raises(RequestRefused, match="a reference"):
         await said(server, asked)
     recorded.events = [{"error": {"message": "out of memory"}}]
-    with pytest.raises(EngineError, match="failed in a response"):
+    with pytest.raises(EngineError, match="failed in the middle of a response"):
         await said(server, ASK)
 
 

@@ -36,6 +36,7 @@ from afterwit.engines.embedded.sequence import ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.model_files import facts_of
 from afterwit.engines.port import (
+    CLOSED,
     Capabilities,
     Facts,
     Generate,
@@ -200,7 +201,7 @@ class EmbeddedEngine:
     @property
     def fault(self) -> str | None:
         if not (self._open and self._worker.is_alive()):
-            return "The engine was closed."
+            return CLOSED
         return next((each.fault for each in (*self.runners.values(), self._own) if each.fault), None)
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
@@ -274,7 +275,7 @@ class EmbeddedEngine:
             return
         self._open = False
         self._staged = None
-        await self._worker.call(partial(self._worker.end, EngineUnavailable("The engine was closed.")))
+        await self._worker.call(partial(self._worker.end, EngineUnavailable(CLOSED)))
         await asyncio.to_thread(self._worker.join)
         await asyncio.to_thread(self._loader.shutdown)
         if self.grammars is not None:

@@ -134,7 +134,7 @@ class LlamaCppServer(Server):
         self, request: SampleRequest, done: Sequence[int], tried: int
     ) -> AsyncGenerator[StreamChunk, None]:
         """The chunks that one request adds to `done`, perhaps without an end."""
-        body, response = params_of(request, done, tried), Events(request, self._ids_of)
+        body, response = params_of(request, done, tried), Reader(request, self._ids_of)
         try:
             async with aclosing(self._client(request.weights).events(COMPLETION, body)) as reads:
                 async for events in reads:
@@ -294,8 +294,8 @@ def unenforced(schema: Any) -> Iterator[str]:
                 yield from unenforced(value)
 
 
-class Events:
-    """The ids of one streamed response, from its events.
+class Reader:
+    """Reads the events of one streamed response.
 
     The server reports no id that ends within a character: the next one comes with the character's text. The
     bytes before it show which ids are missing, but not their log-probs.
@@ -312,8 +312,7 @@ class Events:
         EngineError if the server reports a fault in the middle of the response.
         """
         if (error := event.get("error")) is not None:
-            message = f"the server failed in the middle of a response: {error.get('message')}"
-            raise failed(COMPLETION, error, message)
+            raise failed(COMPLETION, error)
         if (progress := event.get("prompt_progress")) is not None:
             self._cached = progress["cache"]
             return None

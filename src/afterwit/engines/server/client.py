@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
+from afterwit.engines.port import CLOSED
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable, NobodyAnswers
 
 CONNECT_S = 5.0
@@ -147,7 +148,7 @@ class ServerClient:
 
     def _unreachable(self, error: Exception) -> EngineUnavailable:
         if self._session.closed:
-            return EngineUnavailable("The engine was closed.")
+            return EngineUnavailable(CLOSED)
         if isinstance(error, TimeoutError):
             return EngineUnavailable(f"the server at {self.url} did not answer in time")
         return EngineUnavailable(
@@ -163,12 +164,12 @@ def _checked(path: str, answer: HttpAnswer) -> HttpAnswer:
     raise ServerFailed(path, answer) if answer.status >= 500 else Refused(path, answer)
 
 
-def failed(path: str, error: Mapping[str, Any], message: str) -> EngineError:
+def failed(path: str, error: Mapping[str, Any]) -> EngineError:
     """The error for a fault that ends a streamed answer."""
-    code = error.get("code")
+    code, message = error.get("code"), str(error.get("message"))
     if isinstance(code, int) and code >= 500:
-        return ServerFailed(path, HttpAnswer(status=code, body=str(error.get("message")).encode()))
-    return EngineError(message)
+        return ServerFailed(path, HttpAnswer(status=code, body=message.encode()))
+    return EngineError(f"the server failed in the middle of a response: {message}")
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from afterwit.chat_format.folder import tokenizer_of
 from afterwit.engines.llama_cpp import server as llama_cpp
 from afterwit.engines.model_files import facts_of
 from afterwit.engines.port import (
+    CLOSED,
     Capabilities,
     Facts,
     Generate,
@@ -190,7 +191,7 @@ class Fleet:
     @property
     def fault(self) -> str | None:
         if self._closed:
-            return "The engine was closed."
+            return CLOSED
         return None if self._able(SHARED) else self._outs()
 
     @property
@@ -434,7 +435,7 @@ class Fleet:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EngineUnavailable("The engine was closed.")
+            raise EngineUnavailable(CLOSED)
 
     def _notify(self) -> None:
         self._changed.set()

@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from afterwit.engines.model_files import shapes_of
-from afterwit.engines.port import Capabilities, Facts, Score, Scored, Step, Weights
+from afterwit.engines.port import CLOSED, Capabilities, Facts, Score, Scored, Step, Weights
 from afterwit.engines.server.client import gathered, server_faults
 from afterwit.engines.server.server import CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
@@ -141,7 +141,7 @@ class Replica(ABC):
     @property
     def fault(self) -> str | None:
         """Why it serves nothing now; None if it does."""
-        return "The engine was closed." if self._closed else next(iter(self._reasons.values()), None)
+        return CLOSED if self._closed else next(iter(self._reasons.values()), None)
 
     @property
     def under_way(self) -> int:

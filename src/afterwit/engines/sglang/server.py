@@ -116,7 +116,7 @@ class SglangServer(Server):
                         if chunk.ended:
                             return
         except Refused as error:
-            raise _without_adapter(error, str(error), request.weights) from error
+            raise _without_adapter(error, request.weights) from error
         finally:
             if not reader.ended:  # abort at once: the server notices a closed connection only seconds later
                 task = asyncio.create_task(self._abort(rid))
@@ -173,7 +173,7 @@ class SglangServer(Server):
         try:
             meta: Mapping[str, Any] = (await self._client.post(GENERATE, body)).json["meta_info"]
         except Refused as error:
-            raise _without_adapter(error, str(error), weights) from error
+            raise _without_adapter(error, weights) from error
         return meta
 
     def _logprob(self, row: Sequence[Any], token: int) -> float:
@@ -214,9 +214,9 @@ class SglangServer(Server):
         await self._client.close()
 
 
-def _without_adapter(error: EngineError, message: str, weights: str | None) -> EngineError:
+def _without_adapter(error: EngineError, weights: str | None) -> EngineError:
     """A server that no longer has an adapter was restarted."""
-    if weights is not None and any(each in message for each in UNKNOWN_ADAPTER):
+    if weights is not None and any(each in str(error) for each in UNKNOWN_ADAPTER):
         return EngineUnavailable(f"the server no longer has the adapter {weights}")
     return error
 
@@ -261,10 +261,8 @@ class Reader:
         request = self._request
         if "error" in event:
             self.ended = True
-            message = str(event["error"].get("message"))
-            self._check_schema(message)
-            words = f"the server failed in a response: {message}"
-            raise _without_adapter(failed(GENERATE, event["error"], words), words, request.weights)
+            self._check_schema(str(event["error"].get("message")))
+            raise _without_adapter(failed(GENERATE, event["error"]), request.weights)
         meta = event["meta_info"]
         rows = self._new(meta["output_token_logprobs"])
         ids = tuple(row[1] for row in rows)

@@ -269,10 +269,9 @@ def _chunk(event: Mapping[str, Any], request: SampleRequest) -> StreamChunk:
     """EngineError if the server reports a fault in the middle of a response."""
     if "error" in event:
         error = event["error"]
-        message = error.get("message")
         if request.schema is not None and error.get("code") == REFUSED:
-            raise schema_refused(message)
-        raise failed(GENERATE, error, f"the server failed in the middle of a response: {message}")
+            raise schema_refused(str(error.get("message")))
+        raise failed(GENERATE, error)
     choice = event["choices"][0]
     content, top = (choice["logprobs"] or {}).get("content") or (), request.top
     rows = () if top is None else content
