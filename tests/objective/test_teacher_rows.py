@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.sample import Sample, SampleLoss, TeacherRows, denominators, prepare, sample_loss
-from afterwit.objective.terms import logprobs
+from afterwit.objective.sample import (
+    Sample,
+    SampleLoss,
+    TeacherRows,
+    candidates_of_rows,
+    denominators,
+    prepare,
+    sample_loss,
+)
+from afterwit.objective.terms import logprobs, top_k
 
 SEEDS = st.integers(0, 2**32 - 1)
 TOKENS, VOCABULARY = 4, 9
@@ -219,3 +227,17 @@ def test_at_ids_of_which_it_said_nothing_a_teacher_is_no_number() -> None:
     assert found[0, [0, 2]].tolist() == [-1.5, -0.5]
     assert found[1, 0] == -2.0
     assert found.isnan().tolist() == [[False, True, False], [False, True, True]]
+
+
+def test_padding_is_that_of_each_hints_own_rows() -> None:
+    policy, teacher, ids = logits(4)
+    whole, padded = rows_of(teacher, ids, [3, 3, 3, 3]), rows_of(teacher, ids, [3, 1, 3, 2])
+    whole = replace(whole, valid_TK=None)
+    old_TV = logprobs(policy, 1.0)
+    old_T = old_TV.gather(-1, ids[:, None])[:, 0]
+    found = candidates_of_rows(
+        (whole, padded), top_k(policy, 3), old_T, lambda asked: old_TV.gather(-1, asked)
+    )
+    assert found.native_valid_HTK is not None
+    assert found.native_valid_HTK[0].all()
+    assert found.native_valid_HTK[1].sum(dim=-1).tolist() == [3, 1, 3, 2]

@@ -143,7 +143,7 @@ class TeacherRows:
     """Its log-probs of these."""
 
     def __post_init__(self) -> None:
-        shapes = {tuple(each.shape) for each in (self.ids_TK, self.logprobs_TK, self._valid_TK)}
+        shapes = {tuple(each.shape) for each in (self.ids_TK, self.logprobs_TK, self.present_TK)}
         if len(shapes) != 1:
             raise ValueError(f"ids, log-probs and validity have the shapes {sorted(shapes)}")
         if len(self.sampled_T) != len(self.ids_TK):
@@ -154,16 +154,17 @@ class TeacherRows:
     @property
     def distilled_T(self) -> Tensor:
         """The tokens that have a row."""
-        return self._valid_TK.any(dim=-1)
+        return self.present_TK.any(dim=-1)
 
     @property
-    def _valid_TK(self) -> Tensor:
+    def present_TK(self) -> Tensor:
+        """False where the ids are padded."""
         return torch.ones_like(self.ids_TK, dtype=torch.bool) if self.valid_TK is None else self.valid_TK
 
     def at(self, ids_TJ: Tensor) -> Tensor:
         """Its log-probs at other ids; NaN at ids that it did not score, so that they cannot be learned
         from."""
-        found_TJ = _at(ids_TJ, self.ids_TK, self.logprobs_TK, self._valid_TK)
+        found_TJ = _at(ids_TJ, self.ids_TK, self.logprobs_TK, self.present_TK)
         if self.asked_ids_TJ is None or self.asked_TJ is None:
             return found_TJ
         told = torch.ones_like(self.asked_ids_TJ, dtype=torch.bool)
@@ -372,7 +373,6 @@ def candidates_of_rows(
 
     A token without a row has no gap: there the teacher agrees with the old policy.
     """
-    valid = [each.valid_TK for each in teacher_rows if each.valid_TK is not None]
     sampled = [torch.where(each.distilled_T, each.sampled_T.to(old_T.dtype), old_T) for each in teacher_rows]
     return Candidates(
         student_ids_TK=student_ids_TK,
@@ -381,7 +381,7 @@ def candidates_of_rows(
         asked=all(each.asked_TJ is not None for each in teacher_rows),
         native_ids_HTK=torch.stack([each.ids_TK for each in teacher_rows]),
         native_teacher_HTK=torch.stack([each.logprobs_TK for each in teacher_rows]).to(old_T.dtype),
-        native_valid_HTK=torch.stack(valid) if valid else None,
+        native_valid_HTK=torch.stack([each.present_TK for each in teacher_rows]),
         sampled_teacher_HT=torch.stack(sampled),
         old_at=old_at,
     )
