@@ -160,6 +160,14 @@ def test_a_teacher_that_is_neither_a_name_nor_a_model_is_refused(base: Path, tmp
         FrozenModels(base, LearnerSettings(teacher=str(tmp_path)))
 
 
+@pytest.mark.parametrize("role", ["teacher", "reference"])
+def test_a_device_that_is_none_is_refused_by_the_name_of_its_setting(base: Path, role: str) -> None:
+    settings = replace(EXACT, **{role: str(base), f"{role}_device": "warp"})
+    policy, frozen = policy_of(base, settings), FrozenModels(base, settings)
+    with pytest.raises(SettingError, match=f"learner.{role}_device is 'warp'"):
+        getattr(frozen, role)(policy)
+
+
 def test_every_name_of_a_teacher_has_its_model(base: Path) -> None:
     settings = replace(EXACT, teacher="ema")
     policy, frozen = policy_of(base, settings), FrozenModels(base, settings)

@@ -96,7 +96,7 @@ def recompute_activations(model: PreTrainedModel, *, above: int = 0) -> None:
     model.register_forward_pre_hook(choose, with_kwargs=True)
 
 
-def device_of(name: str) -> torch.device:
+def device_of(name: str, setting: str = "learner.device") -> torch.device:
     """The device that a setting names; `auto` is CUDA if there is one. SettingError if it is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -104,12 +104,10 @@ def device_of(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise SettingError(
-            f"learner.device is {name!r}, which torch does not know: try auto, cpu or cuda"
+            f"{setting} is {name!r}, which torch does not know: try auto, cpu or cuda"
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError(
-            "learner.device is cuda, but torch sees no CUDA device here: set it to auto or cpu"
-        )
+        raise SettingError(f"{setting} is {name}, but torch sees no CUDA device here: set it to auto or cpu")
     return device
 
 

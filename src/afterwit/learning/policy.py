@@ -85,13 +85,14 @@ class FrozenModels:
 
     def teacher(self, policy: Policy) -> PreTrainedModel:
         """The model that reads the hints, unless it is `served`."""
-        return self._model(self._teacher, self._settings.teacher_device, policy)
+        return self._model(self._teacher, "teacher_device", policy)
 
     def reference(self, policy: Policy) -> PreTrainedModel:
         """The model that the KL term keeps the policy near."""
-        return self._model(self._settings.reference, self._settings.reference_device, policy)
+        return self._model(self._settings.reference, "reference_device", policy)
 
-    def _model(self, name: str, device: str | None, policy: Policy) -> PreTrainedModel:
+    def _model(self, name: str, setting: str, policy: Policy) -> PreTrainedModel:
+        """The model of this name; a checkpoint is on the device that `setting` names, or the policy's."""
         if name == "base":
             return self.base(policy)
         if name == "live":
@@ -100,7 +101,9 @@ class FrozenModels:
             if policy.ema is None:
                 raise ValueError("the teacher is the policy's mean, but the policy has none")
             return policy.ema.model
-        model = self.load(Path(name), device_of(device or self._settings.device))
+        own = getattr(self._settings, setting)
+        device = device_of(self._settings.device) if own is None else device_of(own, f"learner.{setting}")
+        model = self.load(Path(name), device)
         size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy.model))
         if size < wanted:
             raise SettingError(
