@@ -16,10 +16,10 @@ from afterwit.practice.lessons import (
     FEWEST_TO_SETTLE,
     LEAST_STEP,
     WINDOW,
-    Answer,
     Correction,
     Given,
     Lesson,
+    PractisedAnswer,
     Progress,
     Wording,
     alike,
@@ -52,12 +52,12 @@ def correction(at: float = 0.0, words: str = SHORT, **changes: Any) -> Correctio
     )
 
 
-def answer(at: float, gap: float | None = 5.0, **changes: Any) -> Answer:
+def answer(at: float, gap: float | None = 5.0, **changes: Any) -> PractisedAnswer:
     known: dict[str, Any] = {"turn": f"answer{at}", "prompt": "prompt", "at": at, "version": 1}
-    return Answer(**known | {"state": State.TRAINED, "reason": None, "gap": gap} | changes)
+    return PractisedAnswer(**known | {"state": State.TRAINED, "reason": None, "gap": gap} | changes)
 
 
-def lesson(*answers: Answer, number: int = 1, **changes: Any) -> Lesson:
+def lesson(*answers: PractisedAnswer, number: int = 1, **changes: Any) -> Lesson:
     known: dict[str, Any] = {
         "number": number,
         "source": "key",

@@ -20,11 +20,11 @@ from afterwit.learning.schedule import (
 )
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason
+from afterwit.practice.lessons import DAY_S
 from afterwit.store import Pause, Record, Store
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Version
 
-DAY_S = 86_400.0
 DIED = "the learner died in the turn's update"
 
 

@@ -158,7 +158,7 @@ class Forgetter:
         if trainer.versions.newest() != found.newest:
             raise VersionTaken(f"version {trainer.versions.newest()} followed version {found.newest}")
 
-        def samples(at: int, step: Step) -> list[JudgedTurn]:
+        def samples(at: int, step: Rerun) -> list[JudgedTurn]:
             self._say(f"forgetting: update {at} of {len(found.steps)}")
             return self._samples(step)
 
@@ -182,7 +182,7 @@ class Forgetter:
         progress(Phase.WRITTEN)
         return written
 
-    def _samples(self, step: Step) -> list[JudgedTurn]:
+    def _samples(self, step: Rerun) -> list[JudgedTurn]:
         settings, _, _ = settings_of(step.version)
         groups = {} if step.version.recipe is None else step.version.recipe.groups
         found = []
@@ -203,7 +203,7 @@ def _described(version: Version) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Rerun:
     """An update to run again, without the forgotten turns."""
 
     version: Version
@@ -221,7 +221,7 @@ class Plan:
     """The adapter's newest version: if another one comes, the plan is void."""
     start: int
     """The version whose weights and optimiser state come first."""
-    steps: tuple[Step, ...]
+    steps: tuple[Rerun, ...]
 
 
 def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[[int], bool]) -> Plan | None:
@@ -245,23 +245,23 @@ def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[
             start, done = number, len(inside)
     before = [by_number[number] for number in chain[:done]]
     whole = turns_in(start, by_number) == {turn for each in before for turn in (*each.turns, *each.replayed)}
-    steps = list[Step]()
+    steps = list[Rerun]()
     for version in (by_number[number] for number in chain[done:]):
         whole = whole and staying.issuperset((*version.turns, *version.replayed))
         new = tuple(turn for turn in version.turns if turn in staying)
         replayed = tuple(turn for turn in version.replayed if turn in staying)
         if new or (replayed and not version.turns):
-            steps.append(Step(version=version, turns=new, replayed=replayed, whole=whole))
+            steps.append(Rerun(version=version, turns=new, replayed=replayed, whole=whole))
     return Plan(newest=newest, start=start, steps=tuple(steps))
 
 
-Samples = Callable[[int, Step], list[JudgedTurn]]
+Samples = Callable[[int, Rerun], list[JudgedTurn]]
 """(place of a step from 1 on, the step) -> its samples, new ones before replayed ones. NotRepeatable if the
 content of one is gone."""
 
 
 def replay_updates(
-    trainer: Trainer, start: int, steps: Sequence[Step], samples: Samples, progress: Progress
+    trainer: Trainer, start: int, steps: Sequence[Rerun], samples: Samples, progress: Progress
 ) -> Policy:
     """The policy at `start` after the updates of the steps, run again as they were with these samples; steps
     that an earlier call kept are not run again. Raises NotRepeatable, with the update's number."""
@@ -348,7 +348,7 @@ def _reloaded(trainer: Trainer, policy: Policy, settings: LearnerSettings, *, st
 class Halfway:
     """The progress of an earlier run of these steps, `kept` in a folder of versions of its own."""
 
-    def __init__(self, versions: Versions, start: int, steps: Sequence[Step]) -> None:
+    def __init__(self, versions: Versions, start: int, steps: Sequence[Rerun]) -> None:
         self.kept = Versions(root=versions.root / HALFWAY_FOLDER, base=versions.base)
         parts = [(start, versions.get(start)), *((step.version, step.turns, step.replayed) for step in steps)]
         self._names = [hashlib.sha256(repr(part).encode()).hexdigest() for part in parts]

@@ -22,7 +22,7 @@ from afterwit.judging.hinted_prompts import Placement, Rendering, hinted_prompts
 from afterwit.learning.batch import Item, Refused, TurnLimits, build_items
 from afterwit.learning.distributed import orders
 from afterwit.learning.distributed.sharded import Sharded
-from afterwit.learning.forgetting import Samples, Step, replay_updates
+from afterwit.learning.forgetting import Rerun, Samples, replay_updates
 from afterwit.learning.metrics import item_reads, plain_kl, plain_rows
 from afterwit.learning.models import use_threads
 from afterwit.learning.passes import ALONE, Packing, Phase, PhaseTimes, Progress, Ranks, probe
@@ -276,36 +276,32 @@ class Trainer:
 
     def read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, ItemRead]]:
         """Each item with what the policy gives its response."""
-        return list(zip(items, self._read(policy, items), strict=True))
+        if not items:
+            return []
+        with self.ranks.leading(orders.read_items, items=items, settings=self.settings):
+            return list(zip(items, item_reads(policy, items, self.settings, self.ranks), strict=True))
 
     def contradicted(self, suspects: Sequence[Suspect]) -> frozenset[str]:
         """The approved turns of these that the policy takes, and would not with the hint in its prompt.
 
         One whose messages no longer render to its prompt is not among them.
         """
-        policy, asked = self.policy(), list[tuple[SuiteItem, SuiteItem]]()
+        policy, plain, hinted = self.policy(), dict[str, SuiteItem](), list[SuiteItem]()
         for each in suspects:
             room = self.context - len(each.item.ids)
             prompts, _ = hinted_prompts(each.turn, (each.hint,), self.rendering, self.placement, room)
             if prompts:
-                asked.append((each.item, replace(each.item, prompt_ids=prompts[0][1])))
-        plain = {item.turn: item for item, _ in asked}
-        found = self._read(policy, [*plain.values(), *(shown for _, shown in asked)])
-        without = dict(zip(plain, found, strict=False))
-        with_hint = zip(asked, found[len(plain) :], strict=True)
+                plain[each.item.turn] = each.item
+                hinted.append(replace(each.item, prompt_ids=prompts[0][1]))
+        found = self.read(policy, [*plain.values(), *hinted])
+        without = {item.turn: read.logprobs for item, read in found[: len(plain)]}
         return frozenset(
             item.turn
-            for (item, _), shown in with_hint
-            if item.contradicted(without[item.turn].logprobs, shown.logprobs)
+            for item, shown in found[len(plain) :]
+            if item.contradicted(without[item.turn], shown.logprobs)
         )
 
-    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[ItemRead]:
-        if not items:
-            return []
-        with self.ranks.leading(orders.read_items, items=items, settings=self.settings):
-            return item_reads(policy, items, self.settings, self.ranks)
-
-    def rerun(self, start: int, steps: Sequence[Step], samples: Samples, *, progress: Progress) -> Policy:
+    def rerun(self, start: int, steps: Sequence[Rerun], samples: Samples, *, progress: Progress) -> Policy:
         """The policy at `start` after these updates, which are run again as they were. No version is written.
 
         Raises NotRepeatable if an update would read something else than it did. The policy in memory is

@@ -153,7 +153,7 @@ def one_epoch(
 
 
 def _far(terms: Mapping[str, float], settings: LearnerSettings) -> bool:
-    """Whether the steps so far moved the policy enough; None was taken before terms without a ratio."""
+    """Whether the steps so far moved the policy enough; False before the first, whose terms have no ratio."""
     return 0 < settings.max_move <= terms.get("ratio_distance", 0.0)
 
 

@@ -60,7 +60,7 @@ def kernel_for(query: Tensor) -> Kernel:
 
 
 def flashes(dtype: torch.dtype, width: int, capability: tuple[int, int]) -> bool:
-    """Whether CUDA's flash kernels take heads of this width."""
+    """Whether CUDA's flash kernels, which GPUs have from Ampere on, take heads of this width."""
     return dtype in HALVES and width % 8 == 0 and width <= WIDEST and capability >= AMPERE
 
 

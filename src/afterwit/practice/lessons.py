@@ -152,7 +152,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PractisedAnswer:
     """An answer that was sampled for practice."""
 
     turn: str
@@ -189,9 +189,9 @@ class Lesson:
     adapter: str = SHARED
     corrections: tuple[Correction, ...]
     """Oldest first, at least one."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[PractisedAnswer, ...] = ()
     """Oldest first."""
-    along: tuple[Answer, ...] = ()
+    along: tuple[PractisedAnswer, ...] = ()
     """Answers that the base taught without this lesson: to approved prompts and others that it is not about,
     and those that recited a hint. Oldest first."""
 
@@ -200,15 +200,15 @@ class Lesson:
         """When it was last given."""
         return self.corrections[-1].at
 
-    def since(self, at: float) -> list[Answer]:
+    def since(self, at: float) -> list[PractisedAnswer]:
         """The answers since then."""
         return [answer for answer in self.answers if answer.at > at]
 
-    def taught_since(self, at: float) -> list[Answer]:
+    def taught_since(self, at: float) -> list[PractisedAnswer]:
         """The answers since then that had something to teach."""
         return [answer for answer in self.since(at) if answer.reason is not Reason.ALREADY_GOOD]
 
-    def sampled_since(self, at: float) -> list[Answer]:
+    def sampled_since(self, at: float) -> list[PractisedAnswer]:
         """All that was sampled since then for this lesson: also what went along, or recited a hint."""
         return [*self.since(at), *(answer for answer in self.along if answer.at > at)]
 
@@ -302,7 +302,7 @@ def learned_at(lesson: Lesson) -> float | None:
     return None
 
 
-def _known(lesson: Lesson) -> list[tuple[Answer, float]]:
+def _known(lesson: Lesson) -> list[tuple[PractisedAnswer, float]]:
     """The answers that were learned from, or were good already, with their gaps."""
     return [
         (each, each.gap)

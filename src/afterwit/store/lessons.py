@@ -10,7 +10,7 @@ import orjson
 
 from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import STAND, Answer, Correction, Fresh, Given, Lesson, alike, hint_of
+from afterwit.practice.lessons import STAND, Correction, Fresh, Given, Lesson, PractisedAnswer, alike, hint_of
 from afterwit.store.database import Row, marks
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
@@ -290,9 +290,9 @@ def _sampled(lesson: Lesson) -> tuple[int, int]:
 def _lesson(row: Row, taught: Sequence[Row], gone: Collection[int]) -> Lesson:
     """`gone`: versions that were taken back. Their good answers are none of the present weights."""
 
-    def answer(each: Row) -> Answer:
+    def answer(each: Row) -> PractisedAnswer:
         stale = each["reason"] == Reason.ALREADY_GOOD and each["oldest_version"] in gone
-        return read(Answer, each, **({"reason": Reason.REVERTED} if stale else {}))
+        return read(PractisedAnswer, each, **({"reason": Reason.REVERTED} if stale else {}))
 
     corrections = tuple(
         read(Correction, each, accepted=each["review"] == ACCEPTED)

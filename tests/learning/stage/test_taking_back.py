@@ -19,7 +19,7 @@ from afterwit.checkpoints.manifest import MODEL
 from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.errors import SettingError
 from afterwit.learning.claims import Claims
-from afterwit.learning.forgetting import Forgetter, Step
+from afterwit.learning.forgetting import Forgetter, Rerun
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Trainer
 from afterwit.lifecycle import Reason, State
@@ -62,7 +62,7 @@ class Learner:
     def turn_to(self, adapter: str) -> None:
         self.meanwhile()
 
-    def rerun(self, start: int, steps: Sequence[Step], again: object, *, progress: object) -> list[str]:
+    def rerun(self, start: int, steps: Sequence[Rerun], again: object, *, progress: object) -> list[str]:
         found = self.turns_in(start)
         for step in steps:
             self.meanwhile()
