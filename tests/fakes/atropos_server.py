@@ -80,13 +80,17 @@ def fake_atropos(port: int = 0) -> Iterator[FakeAtropos]:
                 self.wfile.close()
                 self.rfile.close()
                 self.connection.close()
-                return
+                raise ConnectionResetError
             self.wfile.write(text)
 
         def log_message(self, format: str, *arguments: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Print nothing of a connection that a test resets."""
+
+    server = Quiet(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
