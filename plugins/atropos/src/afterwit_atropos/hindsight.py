@@ -198,13 +198,39 @@ class Hindsight:
         )
 
     def _scored(self, turns: Sequence[HintedTurn], scored: Sequence[Scored]) -> list[TurnInHindsight]:
-        answers, rule, overlap_k = iter(scored), self._settings.hint_rule, self._settings.overlap_k
-        return [
-            scored_turn(
-                each, list(islice(answers, len(each.rows))), rule, top_k=self.top_k, overlap_k=overlap_k
+        answers = iter(scored)
+        return [self._scored_turn(each, list(islice(answers, len(each.rows)))) for each in turns]
+
+    def _scored_turn(self, hinted: HintedTurn, scored: Sequence[Scored]) -> TurnInHindsight:
+        """The turn with a row for each of its tokens, by the answer to each of its `rows`."""
+        ids, teachers = hinted.turn.sampled.ids, scored[: len(hinted.hints)]
+        student, *taught = (
+            [each[: self._settings.overlap_k] for each in answer.top_ids]
+            for answer in (scored[-1], *teachers)
+        )
+        chosen = self._settings.hint_rule.choose_by_ids(
+            student, taught, [not forced for forced in hinted.turn.sampled.forced]
+        )
+        rows = [
+            row_of(
+                token,
+                teacher.logprobs[at],
+                zip(teacher.top_ids[at], teacher.top_logprobs[at], strict=True),
+                self.top_k,
             )
-            for each in turns
+            for at, (token, teacher) in enumerate(zip(ids, (teachers[hint] for hint in chosen), strict=True))
         ]
+        found = tuple(row for row in rows if row is not None)
+        if len(found) < len(ids):
+            return Unscored(turn=hinted.turn, reason=Reason.NOT_FINITE, verdict=hinted.verdict)
+        return ScoredTurn(
+            turn=hinted.turn,
+            verdict=hinted.verdict,
+            hints=hinted.hints,
+            chosen=chosen,
+            rows=found,
+            teacher_version=scored[0].version,
+        )
 
     def _count(self, turns: Iterable[TurnInHindsight]) -> None:
         """Raises TooManyUnscored if too many of the last turns lack rows that they should have had.
@@ -284,39 +310,6 @@ def hinted_turn_of(
     )
 
 
-def scored_turn(
-    hinted: HintedTurn, scored: Sequence[Scored], rule: HintRule, *, top_k: int, overlap_k: int
-) -> TurnInHindsight:
-    """The turn with a row for each of its tokens, by the answer to each of its `rows`."""
-    ids, hints = hinted.turn.sampled.ids, len(hinted.hints)
-    teachers = scored[:hints]
-    chosen = rule.choose_by_ids(
-        _cut(scored[-1].top_ids, overlap_k),
-        [_cut(teacher.top_ids, overlap_k) for teacher in teachers],
-        [not forced for forced in hinted.turn.sampled.forced],
-    )
-    rows = [
-        row_of(
-            token,
-            teacher.logprobs[at],
-            zip(teacher.top_ids[at], teacher.top_logprobs[at], strict=True),
-            top_k,
-        )
-        for at, (token, teacher) in enumerate(zip(ids, (teachers[hint] for hint in chosen), strict=True))
-    ]
-    found = tuple(row for row in rows if row is not None)
-    if len(found) < len(ids):
-        return Unscored(turn=hinted.turn, reason=Reason.NOT_FINITE, verdict=hinted.verdict)
-    return ScoredTurn(
-        turn=hinted.turn,
-        verdict=hinted.verdict,
-        hints=hinted.hints,
-        chosen=chosen,
-        rows=found,
-        teacher_version=scored[0].version,
-    )
-
-
 def row_of(token: int, logprob: float, top: Iterable[tuple[int, float]], k: int) -> TeacherRow | None:
     """The sampled id, then the likeliest others, k in all; None if the teacher rules the sampled id out."""
     if not is_logprob(logprob):
@@ -325,10 +318,6 @@ def row_of(token: int, logprob: float, top: Iterable[tuple[int, float]], k: int)
     return TeacherRow(
         ids=(token, *(each for each, _ in others)), logprobs=(logprob, *(value for _, value in others))
     )
-
-
-def _cut(top_ids: Sequence[Sequence[int]], k: int) -> list[Sequence[int]]:
-    return [ids[:k] for ids in top_ids]
 
 
 def hindsight_of(
