@@ -191,6 +191,21 @@ async def test_an_evaluation_is_greedy_and_is_written_down(made: Make, tmp_path:
     assert len((tmp_path / "evals" / "samples.jsonl").read_text().splitlines()) == 2
 
 
+async def test_an_evaluation_that_fails_ends_its_own_command_and_no_run_that_trains(
+    made: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = await made(opd_enabled=False)
+
+    async def play(item: Any, policy: Policy, *, measuring: bool) -> Attempt:
+        raise BoxEnded("the box is gone")
+
+    env._tasks.play = play
+    await env.evaluate()
+    assert "an evaluation is lost: the box is gone" in caplog.text
+    with pytest.raises(BoxEnded):
+        await env._run_evaluate()
+
+
 async def test_a_trainer_on_another_machine_cannot_be_followed(made: Make, tmp_path: Path) -> None:
     env = await made()
     with pytest.raises(SettingError, match="start it on this machine"):

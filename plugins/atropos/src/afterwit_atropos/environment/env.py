@@ -186,6 +186,13 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
         await super().env_step_checks()
 
     async def evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """A run that trains goes on without an evaluation that fails."""
+        try:
+            await self._evaluate()
+        except Exception as error:
+            log.warning("an evaluation is lost: %s%s", described(error), frames(error))
+
+    async def _evaluate(self) -> None:
         version = max(player.engine.version for player in self._players)
         began, room = time.time(), asyncio.Semaphore(max(1, self.config.max_eval_workers))
 
@@ -240,7 +247,8 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # an untyped library
 
     async def _run_evaluate(self) -> None:
         try:
-            await super()._run_evaluate()
+            await self.setup()
+            await self._evaluate()
         finally:
             await self._close()
 
