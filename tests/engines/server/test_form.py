@@ -190,3 +190,10 @@ def test_however_an_answer_is_cut_into_pieces_the_same_is_said(ids: list[int], p
     for constraint in (THINKS, MAY_THINK, MAY_CALL):
         split, _ = responded(constraint, [piece(*ids[a:b]) for a, b in pairwise(cuts)], rest)
         assert split == responded(constraint, [piece(*ids)], rest)[0]
+
+
+def test_a_response_that_is_cut_where_it_may_still_become_a_call_may_become_one_again() -> None:
+    call = [piece(12), piece(13), piece(8), piece(2, ended="stop")]
+    said, asks = responded(MAY_CALL, [piece(12, ended=CUT)], call)
+    assert said == ((12, 13, 8, 2), [False] * 4, "stop")
+    assert [each.schema for each in asks] == [None, None]

@@ -432,7 +432,7 @@ class ServedResponse:
             possible = any(begin.startswith(text) for begin, _ in self._marks)
             if not possible or (not text and count > MOST_SPACES):
                 return self._drop()
-        return self._drop() if chunk.ended else NOTHING
+        return self._drop() if chunk.ended not in (None, CUT) else NOTHING
 
     def _drop(self) -> StreamChunk:
         self._state, self._held, self.turns = Part.JSON, NOTHING, True
