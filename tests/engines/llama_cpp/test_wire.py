@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from afterwit.engines.llama_cpp.server import Reader, params_of, splits, unenforced
+from afterwit.engines.llama_cpp.server import (
+    LlamaCppServer,
+    Reader,
+    Unreported,
+    params_of,
+    splits,
+    unenforced,
+)
 from afterwit.engines.port import TopLogprobs
+from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import SampleRequest, StreamChunk
+from afterwit.engines.server.settings import LlamaCppSettings
 from afterwit.errors import EngineError, RequestRefused
 from afterwit.turn import Sampling
 
@@ -81,9 +91,9 @@ def test_the_ids_within_a_character_are_those_of_its_bytes_and_never_train() -> 
 
 
 def test_a_character_that_was_broken_off_cannot_be_recovered() -> None:
-    with pytest.raises(LookupError):
+    with pytest.raises(Unreported):
         read(event(2, "\ufffda", row(13, b"a")))
-    with pytest.raises(LookupError):
+    with pytest.raises(Unreported):
         read(event(3, "東", row(12, b"\xb1")), event(5, "", stop="limit"))
 
 
@@ -134,3 +144,18 @@ def test_a_schema_that_would_be_enforced_in_part_is_refused_unless_that_is_allow
 )
 def test_parts_that_its_grammars_leave_out_are_found(schema: Any, left_out: list[str]) -> None:
     assert list(unenforced(schema)) == left_out
+
+
+class OddClient(ServerClient):
+    """Streams events that llama-server does not have."""
+
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[Any], None]:
+        yield [{"choices": []}]
+
+
+async def test_an_event_of_an_unknown_form_is_not_taken_for_a_broken_off_character(qwen: Path) -> None:
+    client = OddClient("http://127.0.0.1:1", key=None, silence_s=1)
+    server = LlamaCppServer(client, LlamaCppSettings(), qwen, path="model.gguf")
+    with pytest.raises(KeyError):
+        await anext(server.sample(a_request()))
+    await server.close()

@@ -141,7 +141,7 @@ class LlamaCppServer(Server):
                     for event in events:
                         try:
                             chunk = response.take(event)
-                        except LookupError:  # of ids that cannot be recovered
+                        except Unreported:
                             return
                         if chunk is not None:
                             yield chunk
@@ -294,6 +294,10 @@ def unenforced(schema: Any) -> Iterator[str]:
                 yield from unenforced(value)
 
 
+class Unreported(EngineError):
+    """Ids that the server does not report, and that the text of its event does not show."""
+
+
 class Reader:
     """Reads the events of one streamed response.
 
@@ -307,7 +311,7 @@ class Reader:
         self._cached: int | None = None
 
     def take(self, event: Mapping[str, Any]) -> StreamChunk | None:
-        """The chunk of an event; None if it adds nothing. LookupError if missing ids cannot be recovered.
+        """The chunk of an event; None if it adds nothing. Unreported if missing ids cannot be recovered.
 
         EngineError if the server reports a fault in the middle of the response.
         """
@@ -341,10 +345,10 @@ class Reader:
         last = b"".join(bytes(row["bytes"]) for row in rows)
         whole = text.encode()
         if BROKEN in text or not rows or not whole.endswith(last):
-            raise LookupError("the server does not report how a character was broken off")
+            raise Unreported("the server does not report how a character was broken off")
         begun = whole[: len(whole) - len(last)]
         if (found := next(splits(begun, count, self._ids_of), None)) is None:
-            raise LookupError(f"no {count} ids have the bytes {begun!r}")
+            raise Unreported(f"no {count} ids have the bytes {begun!r}")
         return found
 
     def _tops(self, lost: Sequence[int], rows: Sequence[Mapping[str, Any]]) -> tuple[TopLogprobs, ...]:
