@@ -12,8 +12,8 @@ from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Score, Scored, Weights
 from afterwit.gateway.auth import hash_key
 from afterwit.lifecycle import Reason, State
-from afterwit.practice.lessons import CLOSE, Progress, Spoils, standing
-from afterwit.practice.rounds import Hints, Tested, companions, spoils
+from afterwit.practice.lessons import CLOSE, Lesson, Progress, Spoils, standing
+from afterwit.practice.rounds import Hints, Test, Tested
 from afterwit.practice.table import accept, edit
 from afterwit.promotion.episodes import Episode
 from afterwit.promotion.suite import SuiteItem
@@ -83,6 +83,10 @@ class Teacher(House):
         return Scored(version=0, logprobs=logprobs, top_ids=(), top_logprobs=())
 
 
+def a_test(lesson: Lesson, words: str, items: Sequence[SuiteItem]) -> Test:
+    return Test(lesson=lesson, hints=Hints("", words), kind="", items=tuple(items), new=())
+
+
 def test_a_lesson_contradicts_a_source_by_more_than_a_quarter_of_what_it_approved(store: Store) -> None:
     correct(store, "moon")
     (lesson,) = store.lessons()
@@ -102,7 +106,7 @@ def test_a_lesson_contradicts_a_source_by_more_than_a_quarter_of_what_it_approve
             for turn, (source, stratum, _) in turns.items()
         ]
         known = {(Hints("", SHORT), turn): Tested(True, spoiled) for turn, (_, _, spoiled) in turns.items()}
-        return spoils(lesson, Hints("", SHORT), "", items, known)
+        return a_test(lesson, SHORT, items).whose(known)
 
     assert whose() is None
     assert whose(a=("key", "text", True)) is Spoils.OWN
@@ -114,7 +118,9 @@ def test_a_lesson_contradicts_a_source_by_more_than_a_quarter_of_what_it_approve
     assert whose(a=("ana", "text", True), e=("ana", "text", True), **three) is Spoils.OTHERS
 
 
-def test_only_what_the_base_gives_with_and_without_the_lesson_goes_along() -> None:
+def test_only_what_the_base_gives_with_and_without_the_lesson_goes_along(store: Store) -> None:
+    correct(store, "moon")
+    (lesson,) = store.lessons()
     known = {
         (Hints("", "short"), "a"): Tested(given=True, spoiled=False),
         (Hints("", "short"), "b"): Tested(given=False, spoiled=False),  # learned: the base would unteach it
@@ -126,8 +132,8 @@ def test_only_what_the_base_gives_with_and_without_the_lesson_goes_along() -> No
         )
         for turn in "abcd"
     ]
-    assert companions(Hints("", "short"), items, known) == ["a"]
-    assert companions(Hints("", "long"), items, known) == []
+    assert a_test(lesson, "short", items).companions(known) == ["a"]
+    assert a_test(lesson, "long", items).companions(known) == []
 
 
 def test_a_lesson_that_agrees_with_what_was_approved_is_spread_and_some_of_that_goes_along(

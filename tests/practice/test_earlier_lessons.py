@@ -9,7 +9,7 @@ import pytest
 from afterwit.chat_format.render import Renderer
 from afterwit.judging.hinted_prompts import HEADING
 from afterwit.practice.lessons import Spoils
-from afterwit.practice.rounds import Round
+from afterwit.practice.rounds import Round, Tried
 from afterwit.practice.table import practised_with
 from afterwit.store import Store
 from afterwit.turn import Sampling
@@ -144,8 +144,9 @@ def test_a_look_at_twice_as_many_lessons_looks_at_each_as_often(store: Store) ->
         store.commit_version(a_version(store.newest_version("shared") + 1, waiting), now=NOW)
         store.excluded = lambda: counting  # type: ignore[method-assign]
         counting = Counting()
-        known = [turn.turn.id for turn in store.turns()]
-        assert due(store, without=known) == f"{len(known)} lessons: practised on every prompt of its kind"
+        known = {turn.turn.id for turn in store.turns()}
+        found = due(store, tried=Tried(refused=known))
+        assert found == f"{len(known)} lessons: practised on every prompt of its kind"
         return counting.asked
 
     assert looks("abcdefgh") * 2 == looks("ijklmnop")

@@ -28,7 +28,7 @@ from afterwit.practice.lessons import (
     Standing,
     standing,
 )
-from afterwit.practice.rounds import PER_PROMPT, SPREAD_OVER, Round, _prompts, next_round, untaught
+from afterwit.practice.rounds import PER_PROMPT, SPREAD_OVER, Round, Tried, _prompts, next_round, untaught
 from afterwit.practice.stage import Practice, with_lessons
 from afterwit.practice.table import restrict
 from afterwit.promotion.episodes import Event, EventKind
@@ -177,7 +177,7 @@ def test_prompts_are_of_the_same_action_source_and_adapter_and_may_teach(store: 
     recorded(store, "tea")
     correct(store, "moon")
     assert asked(store) == ["moon", "tea", "moon"]
-    assert asked(store, without={"moon"}) == ["tea"] * 3
+    assert asked(store, tried=Tried(refused={"moon"})) == ["tea"] * 3
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from afterwit.errors import EngineUnavailable, TurnNotFound
 from afterwit.judging.hinted_prompts import HEADING
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import PracticeSettings
-from afterwit.practice.rounds import Round, next_round
+from afterwit.practice.rounds import Round, Tried, next_round
 from afterwit.practice.synthetic import (
     AT_ONCE,
     KNOWN,
@@ -212,11 +212,15 @@ def test_of_many_recorded_prompts_half_make_room_for_requests_of_the_model(
 
 def test_drawn_requests_go_on_when_no_recorded_prompt_can_be_asked(store: Store) -> None:
     correct(store, "moon")
-    found = next_round(store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"})
+    found = next_round(store, PracticeSettings(), LEARNER, now=NOW + 1, tried=Tried(refused={"moon"}))
     assert isinstance(found, Round)
     assert (found.prompts, found.synthetic, found.own.id) == ((), 3, "moon")
     found = next_round(
-        store, PracticeSettings(), LEARNER, now=NOW + 1, without={"moon"}, recorded_only={("moon", SHORT)}
+        store,
+        PracticeSettings(),
+        LEARNER,
+        now=NOW + 1,
+        tried=Tried(refused={"moon"}, recorded_only={("moon", SHORT)}),
     )
     assert found == "1 lesson: practised on every prompt of its kind"
 

@@ -64,7 +64,7 @@ class Claims:
         newest = self._versions.newest()
         if newest == self._reconciled:
             return []
-        self.remove_forgotten()
+        self._versions.remove_forgotten()
         error = None if self._started else DIED
         freed = self._store.reconcile(self._versions.all(), now=self._now(), error=error)
         died_in = [] if self._started else [self._store.turn(turn) for turn in freed]
@@ -168,16 +168,11 @@ class Claims:
         they are gone.
         """
         if sweep:
-            self.remove_forgotten()
+            self._versions.remove_forgotten()
         self._store.commit_version(version, now=self._now())
         self._reconciled = version.number
         stays = {*keep, self._store.latest_published()}
         self._versions.of(version.adapter).prune(self._settings.keep_versions, but=stays)
-
-    def remove_forgotten(self, turns: Collection[str] = ()) -> None:
-        """Delete the weights of all versions that hold a forgotten turn, or one of `turns`. VersionTaken if
-        a newest one holds one of these."""
-        self._versions.remove_forgotten(turns)
 
     def refuse(self, refused: Sequence[Refused]) -> None:
         """End the turns that cannot train, each with its reason."""

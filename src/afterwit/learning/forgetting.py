@@ -115,7 +115,7 @@ class Forgetter:
             drop_halfway(self._trainer.versions.root)  # the files of another order may hold these turns
         try:
             if not plans:
-                self._claims.remove_forgotten(turns)
+                self._trainer.versions.remove_forgotten(turns)
                 for session in sessions:
                     self._store.forget(session, now=self._now())
             for left, (adapter, found) in enumerate(reversed(plans.items()), start=1 - len(plans)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import NamedTuple
 
@@ -85,6 +85,20 @@ class Hints(NamedTuple):
 
 Known = Mapping[tuple[Hints, str], Tested]
 """(hints, approved turn) -> how they agree."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tried:
+    """The failures of earlier rounds, which the store does not hold: they are tried again after a restart."""
+
+    refused: set[str] = field(default_factory=set)
+    """Turns whose prompts the model or its template refuses now."""
+    recorded_only: set[tuple[str, str]] = field(default_factory=set)
+    """Corrected turns, with a lesson's words, for which the model writes no requests."""
+    cases: set[tuple[str, str]] = field(default_factory=set)
+    """Those whose words name a case, by the requests that it writes."""
+
+
 MOST_TOKENS = 2**20
 """Of an answer to a prompt that was recorded elsewhere, before the settings and the context cut it."""
 IDLE = "no correction waits to be practised"
@@ -130,8 +144,24 @@ class Test:
     """Those that it was not tested with yet."""
 
     def whose(self, known: Known) -> Spoils | None:
-        """The owner of the approved turns that the lesson contradicts, by these tests."""
-        return spoils(self.lesson, self.hints, self.kind, self.items, known)
+        """The owner of the approved turns of this kind that the lesson contradicts, by these tests: others,
+        its own source, or None."""
+        alike = [
+            (item.source == self.lesson.source, known[self.hints, item.turn].spoiled)
+            for item in self.items
+            if of_kind(item, self.kind) and (self.hints, item.turn) in known
+        ]
+        for own, found in ((False, Spoils.OTHERS), (True, Spoils.OWN)):
+            spoiled = [gone for source, gone in alike if source is own]
+            if sum(spoiled) > MAY_SPOIL * len(spoiled):
+                return found
+        return None
+
+    def companions(self, known: Known) -> list[str]:
+        """The approved turns whose prompts may go along, newest first: the teacher gives their responses,
+        with the lesson too."""
+        tests = ((item.turn, known.get((self.hints, item.turn))) for item in self.items)
+        return [turn for turn, test in tests if test is not None and test.given and not test.spoiled]
 
 
 def next_round(
@@ -140,24 +170,19 @@ def next_round(
     learner: LearnerSettings,
     *,
     now: float,
-    without: Collection[str] = (),
-    recorded_only: Collection[tuple[str, str]] = (),
-    cases: Collection[tuple[str, str]] = (),
+    tried: Tried | None = None,
     known: Known | None = None,
 ) -> Round | Test | str:
     """The lesson that is practised next and the prompts to answer, the test of it that comes first, or why
     nothing is practised now.
 
-    `without`: turns whose prompts cannot be answered. `recorded_only`: corrected turns, with a lesson's
-    words, that get no synthetic requests. `cases`: those whose words name a case, by the requests that the
-    model writes. `known`: tests so far; None: there can be none.
+    `known`: tests so far; None: there can be none.
     """
     learner = with_note(learner, store.note("learn"))
     if (rest := _rest(store, settings, learner, now=now)) is not None:
         return rest
     if not (lessons := store.lessons(said_since=now - PRACTISED_FOR_S)):
         return IDLE
-    rules = _Rules(settings, learner, now, without, recorded_only, cases, known)
     resting = {
         adapter: reason
         for adapter in {lesson.adapter for lesson in lessons}
@@ -172,10 +197,22 @@ def next_round(
         own = [each for each in lessons if each.adapter == adapter and each.number not in gone]
         return _practised(_general(own, source, learner.teaching, excluded))
 
-    facts = _Facts(practised, gone, store.waiting(now=now), excluded, paused | resting, _silent(store))
+    facts = _Facts(
+        settings=settings,
+        learner=learner,
+        now=now,
+        tried=tried or Tried(),
+        known=known,
+        practised=practised,
+        replaced=gone,
+        waiting=store.waiting(now=now),
+        excluded=excluded,
+        resting=paused | resting,
+        silent=_silent(store),
+    )
     why = Counter[str]()
     for lesson in in_turn(lessons):
-        found = _round_of(store, lesson, rules, facts)
+        found = _round_of(store, lesson, facts)
         if not isinstance(found, str):
             return found
         why[found] += 1
@@ -200,21 +237,15 @@ def _rest(store: Store, settings: PracticeSettings, learner: LearnerSettings, *,
     return None
 
 
-class _Rules(NamedTuple):
-    """The inputs of a round besides the store; see `next_round`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """The arguments of `next_round`, and the store's facts about all lessons."""
 
     settings: PracticeSettings
     learner: LearnerSettings
     now: float
-    without: Collection[str]
-    recorded_only: Collection[tuple[str, str]]
-    cases: Collection[tuple[str, str]]
+    tried: Tried
     known: Known | None
-
-
-class _Facts(NamedTuple):
-    """The store's facts about all lessons."""
-
     practised: Callable[[str, str], Sequence[Wording]]
     """The lessons of an adapter and a source that a teacher may read before another, the last given first."""
     replaced: Collection[int]
@@ -227,9 +258,9 @@ class _Facts(NamedTuple):
     """The keys that may not teach, or not any more."""
 
 
-def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Round | Test | str:
+def _round_of(store: Store, lesson: Lesson, facts: _Facts) -> Round | Test | str:
     """The round of one lesson, its test if that comes first, or why it is not practised now."""
-    settings, learner, now, without, recorded_only, cases, known = rules
+    settings, learner, now, tried, known = facts.settings, facts.learner, facts.now, facts.tried, facts.known
     if (reason := facts.resting.get(lesson.adapter)) is not None:
         return reason
     if reason := rests(lesson, now=now, most=settings.updates * learner.batch):
@@ -254,9 +285,9 @@ def _round_of(store: Store, lesson: Lesson, rules: _Rules, facts: _Facts) -> Rou
         along = _along(store, test, known, int(settings.approved * room + 0.5))
     room -= len(along)
     named = correction.turn, words
-    invents = bool(settings.synthetic) and settings.group == 1 and named not in recorded_only
+    invents = bool(settings.synthetic) and settings.group == 1 and named not in tried.recorded_only
     fewest = MANY_OTHERS if invents else OTHERS
-    found = _prompts(store, lesson, usable, without, fewest=fewest, of_a_case=named in cases)
+    found = _prompts(store, lesson, usable, tried.refused, fewest=fewest, of_a_case=named in tried.cases)
     if found is not None:
         synthetic = None
         if invents and found.general:
@@ -381,8 +412,7 @@ def _test_of(
 
 def _along(store: Store, test: Test, known: Known, count: int) -> tuple[Turn, ...]:
     """`count` approved turns whose prompts go along, those that went along least first."""
-    turns = companions(test.hints, test.items, known)
-    chosen = spread(turns, (answer.prompt for answer in test.lesson.along), count)
+    chosen = spread(test.companions(known), (answer.prompt for answer in test.lesson.along), count)
     records = map(store.find, chosen)
     return tuple(record.sampled_turn for record in records if record is not None)
 
@@ -519,27 +549,3 @@ def action(message: Message) -> str:
 def of_kind(item: SuiteItem, kind: str) -> bool:
     """Whether an approved response is this kind of action: a call of the tool of this name; empty: text."""
     return item.stratum.split(" ")[0] == (kind or TEXT)
-
-
-def spoils(
-    lesson: Lesson, hints: Hints, kind: str, items: Sequence[SuiteItem], known: Known
-) -> Spoils | None:
-    """The owner of the approved turns of this kind of action that the lesson contradicts: others, its own
-    source, or None."""
-    alike = [
-        (item.source == lesson.source, known[hints, item.turn].spoiled)
-        for item in items
-        if of_kind(item, kind) and (hints, item.turn) in known
-    ]
-    for own, found in ((False, Spoils.OTHERS), (True, Spoils.OWN)):
-        spoiled = [gone for source, gone in alike if source is own]
-        if sum(spoiled) > MAY_SPOIL * len(spoiled):
-            return found
-    return None
-
-
-def companions(hints: Hints, items: Sequence[SuiteItem], known: Known) -> list[str]:
-    """The approved turns whose prompts may go along with a lesson, newest first: the teacher gives their
-    responses, with the lesson too."""
-    tests = ((item.turn, known.get((hints, item.turn))) for item in items)
-    return [turn for turn, test in tests if test is not None and test.given and not test.spoiled]

@@ -39,7 +39,7 @@ from afterwit.practice.lessons import (
     hint_of,
     standing,
 )
-from afterwit.practice.rounds import IDLE, Hints, Round, Test, Tested, names_case, next_round
+from afterwit.practice.rounds import IDLE, Hints, Round, Test, Tested, Tried, names_case, next_round
 from afterwit.practice.synthetic import SyntheticRequests
 from afterwit.store import AsyncStore, Store
 from afterwit.text import counted
@@ -84,12 +84,7 @@ class Practice:
         self._tested: set[tuple[int, Hints, Spoils | None]] = set()
         """Results by lesson: two lessons whose tests depend on each other would be tested without a rest."""
         self._synthetic = SyntheticRequests(engine, renderer, redaction)
-        self._refused: set[str] = set()
-        """Turns whose prompts the model or its template refuses now."""
-        self._recorded_only: set[tuple[str, str]] = set()
-        """Corrected turns, with a lesson's words, for which the model writes no requests."""
-        self._cases: set[tuple[str, str]] = set()
-        """Those whose words name a case, by the requests that it writes."""
+        self._tried = Tried()
         self._looked_s = 0.0
         """Seconds that the last look at the store took."""
         self.doing = IDLE
@@ -137,11 +132,11 @@ class Practice:
             requests = *found.requests, *written
             while lesson.general is None and names_case(words, found.own, requests):
                 if not (more := await self._synthetic.more(found.own)):
-                    self._cases.add(named)
+                    self._tried.cases.add(named)
                     return True
                 requests = *requests, *more  # a word that is rare, such as "make", is none of a case
             if found.synthetic and not synthetic:
-                self._recorded_only.add(named)
+                self._tried.recorded_only.add(named)
                 if not found.prompts:
                     return True
         sampled = await asyncio.gather(
@@ -157,20 +152,11 @@ class Practice:
 
     async def _next(self) -> Round | Test | str:
         """The next round by what the store holds, a test before it, or why nothing is due."""
-        now, refused = self._now(), frozenset(self._refused)
-        recorded_only, cases = frozenset(self._recorded_only), frozenset(self._cases)
-        known = self._known if self._base_teaches else None
+        now, known = self._now(), self._known if self._base_teaches else None
         began = time.monotonic()
         found = await self._store.call(
             lambda store: next_round(
-                store,
-                self._settings,
-                self._learner,
-                now=now,
-                without=refused,
-                recorded_only=recorded_only,
-                cases=cases,
-                known=known,
+                store, self._settings, self._learner, now=now, tried=self._tried, known=known
             )
         )
         self._looked_s = time.monotonic() - began
@@ -190,7 +176,7 @@ class Practice:
             turn = await self._sampled(found, prompt)
         except (RequestError, RequestRefused):
             if not synthetic:
-                self._refused.add(prompt.id)
+                self._tried.refused.add(prompt.id)
             return None
         earlier = found.earlier
         if recites(turn.message) or self._breaks(turn.message):
