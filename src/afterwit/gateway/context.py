@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from afterwit.chat_format.render import Renderer
 from afterwit.dialects.dialect import Dialect, Usage
-from afterwit.dialects.request import RequestLimits
 from afterwit.dialects.table import served
 from afterwit.engines.port import Engine
 from afterwit.errors import StoreError, StoreLost, StoreUnavailable
@@ -96,8 +95,6 @@ class Gateway:
     """Seconds since the epoch."""
     entropy: Callable[[int], bytes] = os.urandom
     started: float = field(init=False)
-    limits: RequestLimits = field(init=False)
-    """For the dialects' parsers."""
     keys: KeyCache = field(init=False)
     in_flight: InFlight = field(init=False)
     deliveries: Deliveries = field(init=False)
@@ -114,7 +111,6 @@ class Gateway:
     def __post_init__(self) -> None:
         store, settings = self.store, self.settings
         self.started = self.now()
-        self.limits = settings.request_limits
         self.keys = KeyCache(
             lambda: store.call(lambda opened: opened.keys()),
             refresh_s=settings.key_refresh_s,

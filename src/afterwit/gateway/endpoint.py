@@ -234,7 +234,7 @@ async def _parsed(
     The size is the characters to render, or the bytes of the body if more: a short body may refer to a long
     conversation. Raises what `parse` raises, 400 and 503.
     """
-    limits = gateway.limits
+    limits = gateway.settings.request_limits
 
     def parsed(asked: ModelRequest, body: Mapping[str, Any]) -> tuple[ModelRequest, ClientSession, int]:
         return asked, client_session_of(headers, body), max(len(data), asked.conversation.characters)

@@ -52,7 +52,7 @@ class Prompt:
     """Keeps the response to the form that the client asked for."""
 
     def parser(self) -> ResponseParser:
-        """What reads one response: its calls and its reasoning."""
+        """A parser of one response."""
         return ResponseParser(self.convention, thought=self.thought, tools=self.conversation.tools)
 
 
