@@ -211,7 +211,7 @@ def _row(
     if later is not None and progress is not Progress.DROPPED and _teaches(later, rule):
         progress = Progress.REPLACED
     learned = learned_at(lesson)
-    counted = _of_its_kind(lesson, asked)
+    own = _of_its_kind(lesson, asked)
     request, before, after, after_version = _example(store, lesson)
     return LessonRow(
         number=lesson.number,
@@ -223,8 +223,8 @@ def _row(
         learned=learned,
         said=len(lesson.corrections),
         said_since_learned=sum(learned is not None and each.at > learned for each in lesson.corrections),
-        requests=len(counted),
-        requests_since_learned=sum(learned is not None and each.at > learned for each in counted),
+        requests=len(own),
+        requests_since_learned=sum(learned is not None and each.at > learned for each in own),
         answers=len(lesson.answers),
         since=len(lesson.since(lesson.newest)),
         first_gap=first_gap,
