@@ -14,9 +14,9 @@ from enum import Enum, StrEnum, auto
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from afterwit.errors import ContextExceeded, RequestRefused
+from afterwit.errors import ContextExceeded, EngineError, RequestRefused
 from afterwit.turn import SHARED, Basis, Sampling
 
 LONGEST_MARK = 24
@@ -40,6 +40,7 @@ CLOSED = "The engine was closed."
 """The fault of an engine after `close`."""
 
 Ids = tuple[int, ...]
+T = TypeVar("T")
 
 
 class Weights(StrEnum):
@@ -337,6 +338,13 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop and free everything. Requests get EngineUnavailable. May be called twice."""
+
+
+def require_staged(staged: T | None) -> T:
+    """The staged weights, or the server that has them. EngineError if there are none."""
+    if staged is None:
+        raise EngineError("No weights are staged.")
+    return staged
 
 
 def check_fits(request: Generate, facts: Facts) -> None:

@@ -46,6 +46,7 @@ from afterwit.engines.port import (
     Weights,
     check_fits,
     check_scores,
+    require_staged,
 )
 from afterwit.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.turn import SHARED, Basis
@@ -248,7 +249,7 @@ class EmbeddedEngine:
             self._staged = Staged(version, adapter, folder, self._rows.module, factors)
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
-        staged = self._require_staged()
+        staged = require_staged(self._staged)
         try:
             return await self._in_loader(probed, staged, self._base, self._rows, tuple(ids), times)
         except Exception as error:  # a model is foreign code and may raise anything
@@ -256,7 +257,7 @@ class EmbeddedEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        version, adapter, _, module, factors = self._require_staged()
+        version, adapter, _, module, factors = require_staged(self._staged)
         runner = self.runners[Weights.LIVE] if adapter == SHARED else self._own
         await self._worker.call(partial(runner.swap, version, module, adapter, factors))
         self._staged = None
@@ -318,11 +319,6 @@ class EmbeddedEngine:
     async def _return_memory(self) -> None:
         if self._open:
             await self._in_loader(return_freed)
-
-    def _require_staged(self) -> Staged:
-        if self._staged is None:
-            raise EngineError("No weights are staged.")
-        return self._staged
 
     def _check_open(self) -> None:
         if self.fault is not None:

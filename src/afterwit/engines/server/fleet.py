@@ -34,6 +34,7 @@ from afterwit.engines.port import (
     check_fits,
     check_scores,
     common,
+    require_staged,
 )
 from afterwit.engines.server.client import ServerClient, answered
 from afterwit.engines.server.inspect import dtype_of, vocabulary_of
@@ -254,13 +255,13 @@ class Fleet:
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         async with self._publishing():
-            return await self._require_staging().probe(ids, times=times)
+            return await require_staged(self._staging).probe(ids, times=times)
 
     async def promote(self) -> None:
         """On that server, then on one after another. A server that does not accept the weights stays out."""
         async with self._publishing():
-            first = self._require_staging()
-            loaded = first.require_staged()
+            first = require_staged(self._staging)
+            loaded = require_staged(first.staged)
             await first.promote()
             self._staging = None
             self._live[loaded.adapter] = loaded
@@ -338,11 +339,6 @@ class Fleet:
                 yield
             finally:
                 self._notify()
-
-    def _require_staging(self) -> Replica:
-        if self._staging is None:
-            raise EngineError("No weights are staged.")
-        return self._staging
 
     async def _drop_staged(self) -> None:
         staging, self._staging = self._staging, None

@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from afterwit.engines.model_files import shapes_of
-from afterwit.engines.port import CLOSED, Capabilities, Facts, Score, Scored, Step, Weights
+from afterwit.engines.port import CLOSED, Capabilities, Facts, Score, Scored, Step, Weights, require_staged
 from afterwit.engines.server.client import gathered, server_faults
 from afterwit.engines.server.server import CUT, ServedResponse, Server
 from afterwit.errors import AfterwitError, EngineError, EngineUnavailable
@@ -296,14 +296,14 @@ class Replica(ABC):
 
     async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         async with self._changing():
-            staged = self.require_staged()
+            staged = require_staged(self.staged)
             logprobs = await self._logprobs(staged, ids, times)
             staged.proof.record(ids, times, logprobs)
             return logprobs
 
     async def promote(self) -> None:
         async with self._changing():
-            await self._serve(self.require_staged())
+            await self._serve(require_staged(self.staged))
             self.staged = None
 
     async def discard(self) -> None:
@@ -334,11 +334,6 @@ class Replica(ABC):
         names = {each.name for each in (*self._live.values(), *self._retired, *staged)}
         await asyncio.gather(*self._unloading, *(self._server.forget(name) for name in names if name))
         await self._server.close()
-
-    def require_staged(self) -> Loaded:
-        if self.staged is None:
-            raise EngineError("No weights are staged.")
-        return self.staged
 
     def _retire(self, loaded: Loaded | None) -> None:
         if loaded is not None and loaded.name is not None:

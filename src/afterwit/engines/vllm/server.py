@@ -11,7 +11,7 @@ import base64
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -219,8 +219,7 @@ class VllmServer(Server):
 
     async def close(self) -> None:
         if self._zeros and self._zeros == self._loaded_zeros:
-            with suppress(EngineError):
-                await self.unload_adapter(self._zeros)
+            await self.forget(self._zeros)
         self._folder.close()
         await self._client.close()
 
