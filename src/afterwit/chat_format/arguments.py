@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
-from afterwit.chat_format.calls import Schemas, WrittenCall
+from afterwit.chat_format.calls import DEEPEST, Schemas, WrittenCall
 
 LONGEST_HEAD = 1024
 """Characters before the arguments. A call with a longer head is read as a whole."""
@@ -20,8 +20,6 @@ MOST_LOOKS = 32
 
 LONGEST_PART = 64
 """Characters of an escape, number or word that may still be incomplete."""
-
-DEEPEST = 64
 
 Ahead = Generator[WrittenCall | None, str, None]
 """Reads a call piece by piece: the name and more of the arguments, or None if nothing new can be sent."""

@@ -17,7 +17,7 @@ MOST_VISITS = 64
 """Subschemas that are read for the types of one value; a schema of references may be endless."""
 
 DEEPEST = 64
-"""Values within each other that are read."""
+"""Values within each other that are read, as JSON or as Python."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')

@@ -336,7 +336,7 @@ OLMO = Convention(
 """OLMo 3: a Python call on each line between marks."""
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
-ENDS = ("<|end|>", "<|call|>", "<|return|>", START)
+MESSAGE_ENDS = ("<|end|>", "<|call|>", "<|return|>", START)
 """The ends of a message; a new one may begin without an end before it."""
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -372,7 +372,7 @@ HARMONY = Convention(
     read=_read_message,
     ahead=json_ahead(_message_head),
     opening=(f"{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}{{"),
-    inner=(CHANNEL, CONSTRAIN, MESSAGE, *ENDS),
+    inner=(CHANNEL, CONSTRAIN, MESSAGE, *MESSAGE_ENDS),
     content_mark=f"{CHANNEL}final{MESSAGE}",
     grammar="harmony",
 )

@@ -16,8 +16,8 @@ from afterwit.chat_format.calls import WrittenCall, schemas_of
 from afterwit.chat_format.families import (
     CHANNEL,
     CONVENTIONS,
-    ENDS,
     MESSAGE,
+    MESSAGE_ENDS,
     START,
     CallMarks,
     Convention,
@@ -177,9 +177,7 @@ class ResponseParser:
         mark, space, text = yield from passage(text, marks, self._think, trim=True)
         if mark == thought.end:
             return text
-        held, end, rest = yield from up_to_mark(
-            space + mark + text, (thought.end,), lambda body: False, lambda text: None
-        )
+        held, end, rest = yield from up_to_mark(space + mark + text, (thought.end,))
         if end is not None:
             self._think(held.rstrip())
             return rest
@@ -226,7 +224,7 @@ class ResponseParser:
     def _call(self, marks: CallMarks, space: str, text: str) -> Reading[tuple[bool, str]]:
         """One call, after white space: whether it could be read, and the text after it."""
         code = self._within_code(space)
-        watch = (lambda text: None) if code else self._watch()
+        watch = _unwatched if code else self._watch()
         if marks.end:
             body, end, rest = yield from up_to_mark(text, (marks.end,), marks.quotes_end, watch)
         else:
@@ -238,7 +236,7 @@ class ResponseParser:
             raise EndOfResponse
         if code:  # an example, unless the code never ends
             closing = (code,) if len(code) >= Code.FENCE else (code, "\n")
-            after, closed, rest = yield from up_to_mark(rest, closing, lambda body: False, lambda text: None)
+            after, closed, rest = yield from up_to_mark(rest, closing)
             if closed == code:
                 self._say(space + written + end + after + code)
                 return False, rest
@@ -287,7 +285,7 @@ class ResponseParser:
                 watch = self._watch()
                 watch(header)
                 body, mark, text = yield from up_to_mark(
-                    text, ENDS, self._convention.calls[0].quotes_end, watch
+                    text, MESSAGE_ENDS, self._convention.calls[0].quotes_end, watch
                 )
                 if not self._read(header + body):
                     self._say(header + body + ("" if mark in (None, START) else mark))
@@ -297,7 +295,7 @@ class ResponseParser:
                 self.thinks = channel(header) == "analysis"
                 add, before = (self._think, self._reasoning) if self.thinks else (self._say, self._content)
                 lead = BREAK if before else ""
-                mark, _, text = yield from passage(text, ENDS, add, trim=bool(before), lead=lead)
+                mark, _, text = yield from passage(text, MESSAGE_ENDS, add, trim=bool(before), lead=lead)
             header = START if mark == START else ""
 
     def _header(self, header: str) -> Reading[tuple[str, str]]:
@@ -436,8 +434,14 @@ Held = tuple[str, str | None, str]
 """A call's text, the mark that ended it (None: the response did), and the text after it."""
 
 
+def _unwatched(text: str) -> None: ...
+
+
 def up_to_mark(
-    text: str, ends: Sequence[str], quotes_end: Callable[[str], bool], watch: Callable[[str], None]
+    text: str,
+    ends: Sequence[str],
+    quotes_end: Callable[[str], bool] = lambda body: False,
+    watch: Callable[[str], None] = _unwatched,
 ) -> Reading[Held]:
     """Hold text back up to the first of the marks that is not quoted; `watch` sees the pieces before."""
     pattern = re.compile("|".join(map(re.escape, ends)))

@@ -24,8 +24,8 @@ from afterwit.chat_format.families import AUTO, Convention, convention_of
 from afterwit.chat_format.folder import end_ids, special_tokens, tokenizer_of
 from afterwit.chat_format.template import (
     REASONING_KEYS,
-    Template,
     TemplateRules,
+    compiled,
     folded,
     read_templates,
     rules_of,
@@ -71,10 +71,10 @@ class Renderer:
         self._encoder = Encoder(tokenizer, (sources, *named), tokenizer_hash=self.tokenizer_hash)
         self.reads_only_what_is_new = self._encoder.cuts
         """The ids of a conversation's beginning are cached; False: each prompt is tokenised whole."""
-        self._templates = {name: Template(source) for name, source in templates.items()}
+        self._sources = dict(templates)
+        self._templates = {name: compiled(source) for name, source in templates.items()}
         self._rules = {
-            name: rules_of(partial(self._render, template), template.source)
-            for name, template in self._templates.items()
+            name: rules_of(partial(self._render, name), source) for name, source in templates.items()
         }
         self.convention: Convention = convention_of(self.template_source, tool_call_parser)
         """How responses write reasoning and tool calls."""
@@ -123,14 +123,14 @@ class Renderer:
     @property
     def template_source(self) -> str:
         """The template that serves requests with tools."""
-        return self._templates[self._name(has_tools=True)].source
+        return self._sources[self._name(has_tools=True)]
 
     def dated(self, conversation: Conversation, now: float) -> Conversation:
         """The conversation with the date pinned to `now`, if the template prints the date.
 
         The turn stores the result, so that it renders the same on any later day.
         """
-        if CLOCK not in self._templates[self._name(has_tools=bool(conversation.tools))].source:
+        if CLOCK not in self._sources[self._name(has_tools=bool(conversation.tools))]:
             return conversation
         return replace(conversation, template_args={**conversation.template_args, CLOCK: now})
 
@@ -143,7 +143,7 @@ class Renderer:
         rules = self._rules[name]
         try:
             return self._render(
-                self._templates[name],
+                name,
                 [self._marked(message, rules) for message in folded(conversation.rendered, rules)],
                 [self._written.marked(template_tool(tool, rules)) for tool in conversation.tools],
                 arguments=conversation.template_args,
@@ -200,21 +200,21 @@ class Renderer:
 
     def _render(
         self,
-        template: Template,
+        name: str,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]],
         *,
         arguments: Mapping[str, Any] = MappingProxyType({}),
         generation_prompt: bool = True,
     ) -> str:
-        """The template's text, with the variables that transformers passes to a template."""
+        """The text of the template of this name, with the variables that transformers passes to it."""
         effort = arguments.get(EFFORT)
-        thinks = next((arguments[name] for name in THINKING if name in arguments), None)
+        thinks = next((arguments[each] for each in THINKING if each in arguments), None)
         if effort in EFFORTS:
             thinks = effort != "none" if thinks is None else thinks
-            arguments = {**arguments, EFFORT: known_effort(effort, template.source)}
+            arguments = {**arguments, EFFORT: known_effort(effort, self._sources[name])}
         now = datetime.fromtimestamp(float(arguments.get(CLOCK, 0)), UTC)
-        return template.render(
+        return self._templates[name].render(
             {
                 **self._special_tokens,
                 **({} if thinks is None else dict.fromkeys(THINKING, thinks)),

@@ -83,20 +83,12 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
 
-class Template:
-    """One template. Raises jinja2.TemplateSyntaxError if it does not parse."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self._compiled = _compiled(source)
-
-    def render(self, variables: Mapping[str, Any]) -> str:
-        return self._compiled.render(variables)
-
-
 @lru_cache(maxsize=8)
-def _compiled(source: str) -> jinja2.Template:
-    """Renderers of one model in a process share it."""
+def compiled(source: str) -> jinja2.Template:
+    """A template as transformers compiles it. Renderers of one model in a process share it.
+
+    Raises jinja2.TemplateSyntaxError if it does not parse.
+    """
     environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception

@@ -57,10 +57,7 @@ Think briefly, then end with \\boxed{refuse} if it would, or with \\boxed{accept
 
 def harm_question(hints: Sequence[str]) -> tuple[Message, ...]:
     """Whether it is harmful to follow these hints: `harm_found` reads the answer."""
-    fence = Fence.around(hints)
-    shown = [fence.block("INSTRUCTION", hint) for hint in hints]
-    system = "\n\n".join((_HARM, _DATA.format(code=fence.code)))
-    return Message(role="system", content=system), Message(role="user", content="\n\n".join(shown))
+    return _about(_HARM, [("INSTRUCTION", hint) for hint in hints])
 
 
 _FOLLOWS = """\
@@ -72,9 +69,14 @@ seen."""
 
 def follow_question(hint: str, answer: str) -> tuple[Message, ...]:
     """Whether an answer follows a hint: `evaluation_vote` reads the answer."""
-    fence = Fence.around([hint, answer])
-    shown = [fence.block("INSTRUCTION", hint), fence.block("ANSWER", answer)]
-    system = "\n\n".join((_FOLLOWS, _DATA.format(code=fence.code)))
+    return _about(_FOLLOWS, [("INSTRUCTION", hint), ("ANSWER", answer)])
+
+
+def _about(question: str, texts: Sequence[tuple[str, str]]) -> tuple[Message, ...]:
+    """A question about texts, each fenced under its title."""
+    fence = Fence.around(text for _, text in texts)
+    shown = [fence.block(title, text) for title, text in texts]
+    system = "\n\n".join((question, _DATA.format(code=fence.code)))
     return Message(role="system", content=system), Message(role="user", content="\n\n".join(shown))
 
 

@@ -138,7 +138,7 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     asked: list[tuple[Question, JudgeView, int]] = []
     if rules.reads.reward and case.decided is None:
         asked.append((Question.EVALUATION, case.view, rules.votes))
-    if rules.reads.opd and rules.hints:
+    if rules.reads.opd:
         asked.append((Question.HINT, case.view, rules.votes))
     if rules.reads.reward and rules.calibrate and case.blind is not None:
         asked.append((Question.BLIND, case.blind, 1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from afterwit.engines.port import Weights
+from afterwit.judging.exam import Mode
 from afterwit.judging.hinted_prompts import Placement
 from afterwit.judging.prompts import FullPrompts, ShortPrompts
 from afterwit.judging.questions import JudgePrompts
@@ -21,7 +22,7 @@ class JudgeSettings:
 
     enabled: bool = True
     """false: turns are recorded and wait for a judge."""
-    mode: Literal["auto", "write", "read"] = "auto"
+    mode: Mode = "auto"
     """`write`: the judge writes votes and hints, as published. `read`: its log-probs find complaints,
     which are the hints. `auto`: [whichever is right more often](judging.md#can-the-model-judge)."""
     client: str | None = None

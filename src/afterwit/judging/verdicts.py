@@ -120,7 +120,8 @@ class Verdicts:
         A question that does not fit the judge's context is retried with half of each text. Raises
         JudgeUnavailable or JudgeRefused. Answers that came are kept for the next attempt.
         """
-        rules = replace(self._rules, hints=hints, verify=verify or self._rules.verify)
+        reads = self._rules.reads if hints else replace(self._rules.reads, opd=False)
+        rules = replace(self._rules, reads=reads, verify=verify or self._rules.verify)
 
         # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
         judged = await asyncio.to_thread(case, turn, next_state)

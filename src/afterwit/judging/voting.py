@@ -67,7 +67,6 @@ class VoteRules:
     verify: Verify = Verify.OFF
     calibrate: bool = False
     """Whether the judge votes once if feedback decides the reward."""
-    hints: bool = True
     reads: Reads = field(default_factory=Reads)
     """The answers that the objective reads. Other questions are not asked."""
 
