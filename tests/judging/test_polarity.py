@@ -102,6 +102,12 @@ def test_a_reply_that_is_longer_or_rarer_everywhere_reads_the_same(reply, longer
     assert A_BORDER.height(moved) == pytest.approx(A_BORDER.height(reply), abs=1e-9)
 
 
+@pytest.mark.parametrize("many", [WIDTH - 1, WIDTH + 1])
+def test_a_reply_with_another_number_of_log_probs_is_refused(many):
+    with pytest.raises(ValueError, match=f"{many} log-probs, but a border through {WIDTH}"):
+        A_BORDER.height([0.0] * many)
+
+
 def test_what_a_model_rules_out_is_far_and_not_nowhere():
     assert math.isfinite(A_BORDER.height([-math.inf, *[-20.0] * (WIDTH - 1)]))
 

@@ -25,6 +25,8 @@ _LENGTH = re.compile(
     rb"(?i)context[ _]?(?:length|size|window)|context_length|too (?:long|large|many tokens)|max_\w*tokens"
 )
 """In a refusal, the words of servers for a prompt that does not fit."""
+_UNSUPPORTED = re.compile(rb"(?i)unsupported|not support")
+"""In a refusal of a field, such as `max_tokens`."""
 LARGEST_ANSWER = 4 << 20
 """Bytes."""
 PATH = "/chat/completions"
@@ -134,7 +136,8 @@ class HttpJudge:
                 raise type(error)(f"the judge at {self._url}: {error}") from error
         words = complaint(bytes(answer))
         said = f"the judge at {self._url} answered HTTP {response.status}" + (f": {words}" if words else "")
-        if response.status == TOO_LARGE or (response.status in REFUSALS and _LENGTH.search(bytes(answer))):
+        is_long = _LENGTH.search(answer) is not None and _UNSUPPORTED.search(answer) is None
+        if response.status == TOO_LARGE or (response.status in REFUSALS and is_long):
             raise QuestionTooLong(said)
         if response.status in REFUSALS:
             raise JudgeRefused(said)
@@ -199,8 +202,9 @@ def _first_choice(body: bytes) -> tuple[Mapping[str, Any], Any]:
 def complaint(body: bytes) -> str:
     """An error's own words up to the first quotation: servers often quote the conversation."""
     try:
-        error = orjson.loads(body)
-        message = error.get("error", error).get("message")
+        data = orjson.loads(body)
+        error = data.get("error", data)
+        message = error if isinstance(error, str) else error.get("message")
     except (orjson.JSONDecodeError, AttributeError):
         return ""
     words = message if isinstance(message, str) else ""

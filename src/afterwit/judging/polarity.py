@@ -246,7 +246,10 @@ def borders(shipped: Mapping[str, Sequence[LogProbs]], parts: tuple[int, ...]) -
 
 
 def _centred(reply: LogProbs, parts: Sequence[int]) -> list[float]:
-    """Less the mean of what belongs together, because length and rarity carry no meaning."""
+    """Less the mean of what belongs together, because length and rarity carry no meaning. ValueError if the
+    reply has another number of log-probs."""
+    if len(reply) != sum(parts):
+        raise ValueError(f"{len(reply)} log-probs, but a border through {sum(parts)}")
     kept = iter([max(value, RULED_OUT) for value in reply])
     together = [list(islice(kept, many)) for many in parts if many]
     return [value - fmean(part) for part in together for value in part]

@@ -199,6 +199,20 @@ async def test_a_status_that_speaks_of_the_question_is_a_refusal(endpoint, clien
         await ask(client)
 
 
+async def test_a_field_that_the_endpoint_does_not_know_is_no_question_that_is_too_long(endpoint, client):
+    error = {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model."}}
+    endpoint.answers(lambda: web.json_response(error, status=400))
+    with pytest.raises(JudgeRefused, match="HTTP 400: Unsupported parameter") as raised:
+        await ask(client)
+    assert not isinstance(raised.value, QuestionTooLong)
+
+
+async def test_an_error_that_is_a_text_is_shown(endpoint, client):
+    endpoint.answers(lambda: web.json_response({"error": "no model of that name"}, status=404))
+    with pytest.raises(JudgeUnavailable, match="HTTP 404: no model of that name"):
+        await ask(client)
+
+
 async def test_an_error_that_quotes_the_conversation_is_cut_before_the_quotation(endpoint, client):
     error = {"message": "1 validation error: {'input': 'my password is swordfish'}"}
     endpoint.answers(lambda: web.json_response(error, status=422))
