@@ -16,7 +16,7 @@ from afterwit.errors import EngineError, EngineUnavailable, JudgeRefused, JudgeU
 from afterwit.judging import polarity
 from afterwit.judging.checks import JudgeReport, judge_report, warnings
 from afterwit.judging.exam import EXAM, TRIES, Ability, Case, Mark, better, sample
-from afterwit.judging.polarity import UNREAD, Borders, LogProbs, Reading, Subject, borders
+from afterwit.judging.polarity import RESULTS, UNREAD, Borders, LogProbs, Reading, Subject, borders
 from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.store import AsyncStore, Store
@@ -43,11 +43,11 @@ def silent(words: str, done: int, of: int) -> None:
 
 
 class Reader(Protocol):
-    """Reads texts of a few subjects."""
+    """Reads people's replies and tools' results."""
 
     @property
-    def subjects(self) -> Sequence[Subject]:
-        """People's replies and, if it reads them, tools' results."""
+    def replies(self) -> Subject:
+        """The questions by which it reads replies; results are read by those of RESULTS."""
 
     async def logprobs(self, texts: Sequence[str], subject: Subject) -> list[LogProbs]:
         """For each text, the log-probs of the messages that the subject lists.
@@ -89,16 +89,14 @@ class Examination:
         if found.mode == "write" or (found.passed and found.right >= WELL * found.of):
             return found
         for at, reader in enumerate(self.readers):
-            read = replace(
-                found, reader=at, replies=await measured(reader, reader.subjects[0], self.progress)
-            )
+            replies = await measured(reader, reader.replies, self.progress)
+            read = replace(found, reader=at, replies=replies)
             found = read if read.reads or found.replies is None else found
             if read.reads:
                 break
         if not found.votes and found.reads:
-            for subject in self.readers[found.reader].subjects[1:]:
-                reader = self.readers[found.reader]
-                found = replace(found, results=await measured(reader, subject, self.progress))
+            results = await measured(self.readers[found.reader], RESULTS, self.progress)
+            found = replace(found, results=results)
         return found
 
     async def _exam(self) -> tuple[Mark, ...]:
@@ -207,18 +205,18 @@ class Examiner:
             self._told.set()
         return self.known is not None
 
-    async def read(self, text: str, subject: int = 0) -> Reading:
-        """How a person's words are to be taken; with `subject` 1, what a tool returned.
+    async def read(self, text: str, *, of_tool: bool = False) -> Reading:
+        """How a person's words are to be taken, or what a tool returned.
 
         Raises EngineError or JudgeUnavailable if the model does not answer now.
         """
         known = self.known or Ability()
-        borders = known.results if subject else known.replies
+        borders = known.results if of_tool else known.replies
         if borders is None or not borders.complaint.holds or not text:
             return UNREAD
         reader = self.examination.readers[known.reader]
         try:
-            (found,) = await reader.logprobs([text], reader.subjects[subject])
+            (found,) = await reader.logprobs([text], RESULTS if of_tool else reader.replies)
         except (RequestError, JudgeRefused):
             return UNREAD
         return borders.read(found)

@@ -22,7 +22,7 @@ from afterwit.errors import (
     RequestRefused,
     SettingError,
 )
-from afterwit.judging.polarity import LONGEST_READ, REPLIES, RESULTS, LogProbs, Subject, alternating
+from afterwit.judging.polarity import LONGEST_READ, REPLIES, LogProbs, Subject, alternating
 from afterwit.judging.voting import Answer
 from afterwit.turn import Conversation, Message, Sampling
 
@@ -110,7 +110,7 @@ class EngineJudge:
 class EngineReader:
     """Reads with the served model: its frozen weights if it has any."""
 
-    subjects = (REPLIES, RESULTS)
+    replies = REPLIES
 
     def __init__(self, engine: Engine, renderer: Renderer) -> None:
         self._engine, self._renderer = engine, renderer

@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
-from afterwit.judging.polarity import ASKED, LONGEST_READ, RESULTS, LogProbs, Subject, alternating
+from afterwit.judging.polarity import ASKED, LONGEST_READ, LogProbs, Subject, alternating
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.ranges import key_from
@@ -53,8 +53,8 @@ Read = TypeVar("Read")
 class HttpJudge:
     """A chat endpoint at `url`. Make it inside the event loop that uses it; `close` it there."""
 
-    subjects = (ASKED, RESULTS)
-    """The subjects of its readings: an endpoint scores no text that it did not write."""
+    replies = ASKED
+    """An endpoint scores no text that it did not write."""
 
     def __init__(self, settings: JudgeSettings, environment: Mapping[str, str]) -> None:
         """SettingError if the key's environment variable is not set."""

@@ -234,7 +234,7 @@ class Judge:
         if words:
             return await self._examiner.read(words)
         results = [each.content or "" for each in next_state.messages if each.role == "tool"]
-        return await self._examiner.read(results[-1] if results else "", subject=1)
+        return await self._examiner.read(results[-1] if results else "", of_tool=True)
 
     @property
     def _is_unexamined(self) -> bool:

@@ -43,7 +43,7 @@ class Read:
     """Reads the shipped texts by their kinds, and of others thanks as thanks, words as complaints, results by
     the word fail; or with `mixed` nothing at all."""
 
-    subjects = (REPLIES, RESULTS)
+    replies = REPLIES
 
     def __init__(self, *, mixed: bool = False) -> None:
         self.mixed, self.read = mixed, list[str]()
