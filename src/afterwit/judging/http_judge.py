@@ -22,7 +22,7 @@ REFUSALS = frozenset({400, 413, 422})
 """Statuses that blame the question. Every other failure is the judge's, and the turn waits."""
 TOO_LARGE = 413
 _LENGTH = re.compile(
-    rb"(?i)context[ _]?(?:length|size|window)|context_length|too (?:long|large|many tokens)|max_\w*tokens"
+    rb"(?i)context[ _]?(?:length|size|window)|too (?:long|large|many tokens)|max_\w{0,32}tokens"
 )
 """In a refusal, the words of servers for a prompt that does not fit."""
 _UNSUPPORTED = re.compile(rb"(?i)unsupported|not support")
@@ -136,8 +136,7 @@ class HttpJudge:
                 raise type(error)(f"the judge at {self._url}: {error}") from error
         words = complaint(bytes(answer))
         said = f"the judge at {self._url} answered HTTP {response.status}" + (f": {words}" if words else "")
-        is_long = _LENGTH.search(answer) is not None and _UNSUPPORTED.search(answer) is None
-        if response.status == TOO_LARGE or (response.status in REFUSALS and is_long):
+        if response.status == TOO_LARGE or (response.status in REFUSALS and speaks_of_length(answer)):
             raise QuestionTooLong(said)
         if response.status in REFUSALS:
             raise JudgeRefused(said)
@@ -197,6 +196,12 @@ def _first_choice(body: bytes) -> tuple[Mapping[str, Any], Any]:
         return choice, choice["message"]["content"]
     except (orjson.JSONDecodeError, LookupError, TypeError) as error:
         raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
+
+
+def speaks_of_length(body: bytes | bytearray) -> bool:
+    """Whether a refusal is of a question that does not fit the context, in linear time: servers may quote the
+    whole question."""
+    return _LENGTH.search(body) is not None and _UNSUPPORTED.search(body) is None
 
 
 def complaint(body: bytes) -> str:

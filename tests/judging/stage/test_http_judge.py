@@ -13,12 +13,13 @@ from aiohttp import web
 from afterwit import build
 from afterwit.errors import JudgeRefused, JudgeUnavailable, QuestionTooLong, SettingError
 from afterwit.judging.ability import measured
-from afterwit.judging.http_judge import LARGEST_ANSWER, HttpJudge
+from afterwit.judging.http_judge import LARGEST_ANSWER, HttpJudge, speaks_of_length
 from afterwit.judging.polarity import ASKED, REPLIES
 from afterwit.judging.settings import JudgeSettings
 from afterwit.judging.voting import Answer
 from afterwit.turn import Message
 from tests.judging.stage.asking import ask
+from tests.timing import check_linear
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -205,6 +206,10 @@ async def test_a_field_that_the_endpoint_does_not_know_is_no_question_that_is_to
     with pytest.raises(JudgeRefused, match="HTTP 400: Unsupported parameter") as raised:
         await ask(client)
     assert not isinstance(raised.value, QuestionTooLong)
+
+
+def test_a_refusal_that_quotes_the_question_is_read_in_linear_time():
+    check_linear(speaks_of_length, lambda size: b"max_" * (size // 4), 20_000)
 
 
 async def test_an_error_that_is_a_text_is_shown(endpoint, client):
