@@ -349,9 +349,9 @@ def two_stage_top_k(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _best(values_NC: Tensor, k: int) -> Tensor:
-    """Places of the largest values: on a CPU by `top_k`, which asks whether there were ties.
+    """Places of the largest values: on a CPU by `top_k`, which reads back whether there are ties.
 
-    A GPU would have to finish its work before it could answer; there all are sorted, few as they are.
+    On a GPU that would wait for all queued work, so the few values are sorted there.
     """
     return top_k(values_NC, k) if values_NC.device.type == "cpu" else by_sorting(values_NC, k)
 

@@ -132,7 +132,7 @@ def _rotation(head: Head, own: Mapping[str, Any], width: int) -> dict[str, Any]:
 
 
 def _llama3(head: Head, theta: float, width: int) -> dict[str, float]:
-    """The parameters from which the file's divisors follow. SettingError if they follow from none."""
+    """The parameters that give the file's divisors. SettingError if none do."""
     tensor = head.tensors[FREQUENCIES]
     with head.path.open("rb") as file:
         file.seek(tensor.start)

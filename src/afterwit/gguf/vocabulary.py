@@ -224,7 +224,7 @@ def _over_pieces(head: Head, ids: Mapping[str, int], kinds: Sequence[int]) -> di
 
 
 def _unions(pieces: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """It tries only parts as long as some piece, so a long piece costs few tries."""
+    """Each way to split a piece into two pieces. Only lengths that some piece has are tried."""
     lengths = sorted(set(map(len, pieces)))
     for piece in pieces:
         for at in lengths[: bisect_left(lengths, len(piece))]:
