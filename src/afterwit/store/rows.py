@@ -268,11 +268,9 @@ def whole_values(database: Database, seqs: Collection[int]) -> dict[int, dict[st
 
 def _chains(database: Database, seqs: Collection[int]) -> dict[int, Row]:
     """These rows and all that they build on, as of one moment."""
-    if not seqs:
-        return {}
     columns = ", ".join(f"c.{name}, c.{name}_shared" for name in DELTAS)
     rows = database.rows(
-        f"WITH RECURSIVE needed(seq) AS (VALUES {', '.join('(?)' for _ in seqs)} UNION"
+        f"WITH RECURSIVE needed(seq) AS (SELECT seq FROM contents WHERE seq IN ({marks(len(seqs))}) UNION"
         " SELECT c.base FROM needed JOIN contents c USING (seq) WHERE c.base IS NOT NULL)"
         f" SELECT c.seq, c.base, {columns} FROM needed JOIN contents c USING (seq)",
         tuple(seqs),

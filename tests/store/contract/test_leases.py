@@ -38,6 +38,13 @@ def test_a_claim_of_taught_turns_takes_those_with_a_hint_or_a_better_answer(stor
     assert claimed(store) == ["a", "b"]
 
 
+def test_a_claim_may_be_of_hundreds_of_turns(store: Store) -> None:
+    names = [f"turn {number}" for number in range(600)]
+    with store.transaction():
+        answered(store, *names)
+    assert claimed(store, limit=600) == names
+
+
 def test_the_judge_does_not_get_open_or_judged_turns(store: Store) -> None:
     add(store, "open")
     add_judged(store, "judged")
