@@ -94,7 +94,7 @@ class ParentLookup(Part):
         self._recents = ByteCache(
             self._read_recent,
             most_bytes=MOST_RECENT_BYTES,
-            size=lambda turn, recent: sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked)),
+            size=lambda place, recent: sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked)),
         )
         self._begun = dict[str, tuple[RecordedTurn, str | None, bytes | None]]()
 
@@ -203,8 +203,8 @@ class ParentLookup(Part):
         if unknown := [row["unknown"] for row in found if row["unknown"] is not None]:
             branches = self._db.rows(f"{RECENT} WHERE t.seq IN ({marks(len(unknown))})", unknown)
             found = sorted([*found, *branches], key=lambda row: int(row["seq"]), reverse=True)
-        sizes = [(row["id"], row["size"] or ALL) for row in found]
-        return [self._recents(turn) for turn, size in sizes if size <= LARGEST_CONVERSATION]
+        small = [row for row in found if (row["size"] or ALL) <= LARGEST_CONVERSATION]
+        return [self._recents((row["session"], row["id"])) for row in small]
 
     def _remember(self, turn: RecordedTurn, shape: str | None, client_session: bytes | None) -> None:
         """A conversation begins: the next request of its scope is compared with it."""
@@ -213,20 +213,21 @@ class ParentLookup(Part):
             if len(self._begun) > MOST_BEGUN:
                 del self._begun[next(iter(self._begun))]
 
-    def _read_recent(self, turn: str) -> Recent:
+    def _read_recent(self, place: tuple[str, str]) -> Recent:
+        """By session and turn: a branch may become a session of its own."""
+        session, turn = place
         if turn in self._begun:
             begun, shape, client_session = self._begun.pop(turn)
-            session, parent = begun.session, None
+            parent = None
             texts = [(each.role, read_message(each).text) for each in begun.conversation.messages]
             reply = read_message(begun.message).text
         else:
             (row,) = self._db.rows(
-                "SELECT t.seq, t.session, t.client_session, t.parent, c.shape, c.message"
+                "SELECT t.seq, t.client_session, t.parent, c.shape, c.message"
                 " FROM contents c JOIN turns t USING (seq) WHERE t.id = ?",
                 (turn,),
             )
-            session, parent = row["session"], row["parent"]
-            shape, client_session = row["shape"], row["client_session"]
+            parent, shape, client_session = row["parent"], row["shape"], row["client_session"]
             whole = whole_values(self._db, (row["seq"],))[row["seq"]]
             messages = orjson.loads(whole["conversation"])["messages"]
             first = len(messages) - LAST_MESSAGES

@@ -255,6 +255,14 @@ def test_a_recent_conversation_comes_again_as_of_a_branch_that_is_not_known_to_b
     )
 
 
+def test_a_branch_that_became_a_session_is_recent_as_that_session(store: Store) -> None:
+    add(store, "t0", session="a")
+    add(store, "u1", session="a", parent="t0", kind=Kind.UNKNOWN)
+    assert ("a", "u1") in [(one.session, one.turn) for one in store.recent(SCOPE)]
+    store.set_kind("u1", Kind.MAIN, session="b", now=1.0)
+    assert [(one.session, one.turn) for one in store.recent(SCOPE)] == [("b", "u1"), ("a", "t0")]
+
+
 def test_a_recent_conversation_that_took_the_place_of_a_pruned_one_says_its_own_words(store: Store) -> None:
     for id, words in (("old", "before"), ("new", "after")):
         asked = Conversation(messages=(Message(role="user", content=words),))
