@@ -76,16 +76,9 @@ class Database(ABC):
             self._depth, self._ended_by = 0, None
             self._ended()
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """All reads in the body see one moment. No writer waits for it."""
-        self._begin(self.SNAPSHOT)
-        self._depth = 1
-        try:
-            yield
-        finally:
-            self._depth = 0
-            self._roll_back()
+        return self._outermost(self.SNAPSHOT)
 
     @property
     @abstractmethod

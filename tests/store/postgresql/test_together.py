@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -19,6 +20,7 @@ from afterwit.gateway.prepare import bind_request, store_turn
 from afterwit.lifecycle import Reason, State
 from afterwit.store import AsyncStore, Store
 from afterwit.store.postgresql import PostgresqlStore, number_of
+from afterwit.store.sqlite import SURVIVES_A_KILL, SqliteDatabase, SqliteStore, connect
 from afterwit.turn import Conversation, Kind, Message
 from tests.store.contract.test_lessons import practised
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_turn, a_version, add, add_judged
@@ -278,6 +280,23 @@ def test_a_connection_that_was_lost_in_a_transaction_is_said_and_made_again(
     add(store, "b")
     server().drop_clients(name_of(url))
     assert store.turn("b").turn.id == "b"
+
+
+def test_what_follows_a_copy_that_was_cut_off_is_stored(
+    url: str, store: PostgresqlStore, tmp_path: Path
+) -> None:
+    class CutOff(SqliteDatabase):
+        def insert_many(self, *_: object) -> None:
+            server().drop_clients(name_of(url))
+
+    add(store, "a")
+    path = tmp_path / "copy.db"
+    SqliteStore.open(path, fingerprint=MODEL).close()
+    with closing(SqliteStore(CutOff(connect(path, SURVIVES_A_KILL), path))) as copy:
+        with pytest.raises(StoreUnavailable):
+            store.copy_into(copy)
+    add(store, "b")
+    assert [record.turn.id for record in store.turns()] == ["a", "b"]
 
 
 def test_verdicts_on_one_kind_of_call_see_one_another(
