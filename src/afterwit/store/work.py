@@ -55,12 +55,14 @@ ENDED = f"""
 """
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
+    State.OPEN: (State.ANSWERED, State.JUDGED, State.TRAINED),
     State.JUDGED: (State.TRAINED,),
     State.ANSWERED: (State.JUDGED, State.TRAINED),
     State.SKIPPED: (State.JUDGED, State.TRAINED),
     State.TRAINED: (),
 }
-"""The moves of a turn that a manifest names, by its state: a next state that changed since came too late."""
+"""The moves of a turn that a manifest names, by its state. A next state that changed since came too late;
+a power loss may have undone earlier moves."""
 
 VERSIONS = """
     SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number AND t.replayed = 0) AS trained,
@@ -292,26 +294,24 @@ class Work(Reading, Orders):
         AlreadyRunning if one does."""
         return self._db.leading()
 
-    def commit_version(self, version: Version, *, now: float) -> int:
+    def commit_version(self, version: Version, *, now: float) -> None:
         """Adopt a manifest: its new turns become TRAINED, and so do those of versions that it brings back;
         the turns of versions it reverts end. What a later known version reverts stays reverted.
 
-        Returns how many of its turns became TRAINED: not those that another version had trained, or that this
-        store does not have. Raises StoreError if the number is known with other turns.
+        Raises StoreError if the number is known with other turns.
         """
         with self._db.alone():
             if self._knows(version):
-                return 0
+                return
             self._write_version(version, now)
-            found = [current for turn in version.turns if (current := self._find_state(turn)) is not None]
-            for current in found:
-                self._train(current, now)
+            for turn in version.turns:
+                if (current := self._find_state(turn)) is not None:
+                    self._train(current, now)
             self._settle({version.number, *version.reverts, *version.returns}, now)
             for session in version.forgets:
                 self._forget(session, now=now)
         if version.forgets:
             self._db.wipe()
-        return sum(current.state is not State.TRAINED for current in found)
 
     def _knows(self, version: Version) -> bool:
         if self._db.row("SELECT 1 FROM versions WHERE number = ?", (version.number,)) is None:

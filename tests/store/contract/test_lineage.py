@@ -9,7 +9,7 @@ from afterwit.lifecycle import Reason, State
 from afterwit.store import Filter, Store
 from afterwit.verdict import Feedback
 from afterwit.version import Origin
-from tests.store.examples import PRAISED, a_version, add_judged
+from tests.store.examples import NO, PRAISED, a_version, add, add_judged
 
 BASE = a_version(0, parent=None, origin=Origin.BASE)
 
@@ -26,8 +26,8 @@ def test_a_manifest_trains_its_turns_once(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="learner", limit=1, lease_s=10, now=0.0)
     manifest = a_version(1, ["a", "ghost"], metrics={"loss": 0.5})
-    assert store.commit_version(manifest, now=1.0) == 1
-    assert store.commit_version(manifest, now=2.0) == 0
+    for now in (1.0, 2.0):
+        store.commit_version(manifest, now=now)
     record = store.turn("a")
     assert (record.state, record.owner, record.trained_in) == (State.TRAINED, None, (1,))
     (row,) = store.versions()
@@ -49,10 +49,12 @@ def test_replaying_leaves_a_trained_turn_as_it_is(store: Store) -> None:
     assert [(row.trained, row.replayed) for row in store.versions()] == [(1, 0), (0, 1)]
 
 
-def test_a_turn_that_two_versions_claim_is_reported(store: Store) -> None:
-    add_judged(store, "a")
-    store.commit_version(a_version(1, ["a"]), now=0.0)
-    assert store.commit_version(a_version(2, ["a"]), now=0.0) == 0
+def test_what_a_power_loss_undid_of_a_turn_is_done_again_by_the_manifest_that_names_it(store: Store) -> None:
+    for name in "ab":
+        add(store, name)
+    store.answer("b", NO, answered_by=None, now=1.0)
+    store.reconcile([BASE, a_version(1, ["a", "b", "lost"])], now=2.0)
+    assert states(store, "a", "b") == [State.TRAINED] * 2
 
 
 @pytest.mark.parametrize("late", ["feedback", "skipped"])
