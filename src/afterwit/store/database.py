@@ -16,6 +16,9 @@ ALL = 2**62
 LAST_CHARACTER = chr(0x10FFFF)
 """Sorts after every other: names that begin with a prefix sort before the prefix and this."""
 
+UNSTORABLE = (OverflowError, UnicodeEncodeError)
+"""Python's errors for numbers of more than 64 bits and for halves of characters, which no database takes."""
+
 
 class Row(Protocol):
     """A row's values, by name or by position."""

@@ -29,7 +29,7 @@ from afterwit.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from afterwit.store.database import Database, inserting, marks, refuse_newer
+from afterwit.store.database import UNSTORABLE, Database, inserting, marks, refuse_newer
 from afterwit.store.schema import MIGRATIONS, Migrations
 from afterwit.store.sqlite import open_file
 from afterwit.store.store import SCHEMA_KEY, Store, copy_rows
@@ -426,7 +426,10 @@ class PostgresqlDatabase(Database):
             self._cursor.executemany(query(inserting(table, tuple(columns))), rows)
 
     def _run(self, sql: str, values: Sequence[Any]) -> psycopg.Cursor[Any]:
-        return self._cursor.execute(query(sql), values)
+        try:
+            return self._cursor.execute(query(sql), values)
+        except UNSTORABLE as error:
+            raise StoreError(f"{self.place}: {error}") from error
 
     def _order(self, statements: str) -> str:
         """Run statements without values in one round trip; returns the last one's tag, such as `COMMIT`."""

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from afterwit.errors import StoreError, StoreMismatch, StoreUnavailable
-from afterwit.store.database import Database, inserting, refuse_newer
+from afterwit.store.database import UNSTORABLE, Database, inserting, refuse_newer
 from afterwit.store.schema import MIGRATIONS, Migrations
 from afterwit.store.store import Store
 
 SURVIVES_A_KILL = "NORMAL"
 """The `synchronous` mode that keeps what was written when a process is killed, not when the power fails."""
 
-BROKEN = (sqlite3.Error, UnicodeDecodeError)
-"""Errors of the library; the second if its message about a damaged schema is not text."""
+BROKEN = (sqlite3.Error, UnicodeDecodeError, *UNSTORABLE)
+"""Errors of the library, and Python's: UnicodeDecodeError if a message about a damaged schema is not text."""
 
 NO_TEXT = "Could not decode to UTF-8"
 """How its message about a text column that is not text begins."""

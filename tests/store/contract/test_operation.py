@@ -1,7 +1,8 @@
-"""Statuses of the stages, and API keys."""
+"""Statuses of the stages, API keys, and values that cannot be stored."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -44,3 +45,21 @@ def test_a_keys_name_is_taken_once_and_an_unknown_one_is_named(store: Store) -> 
         store.add_key("laptop", {"chat"}, "hash2", now=1.0)
     with pytest.raises(StoreError, match="there is no key 'phone'"):
         store.revoke_key("phone", now=2.0)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda store: store.lesson(2**63),
+        lambda store: store.turn("half \ud800"),
+        lambda store: store.set_status("judge", False, "half \ud800", now=0.0),
+    ],
+)
+def test_a_value_that_no_database_takes_is_refused_and_nothing_else(
+    store: Store, refused: Callable[[Store], object]
+) -> None:
+    with store.transaction():
+        store.set_status("judge", True, "", now=0.0)
+        with pytest.raises(StoreError):
+            refused(store)
+    assert [each.ok for each in store.statuses()] == [True]
