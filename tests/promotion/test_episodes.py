@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.promotion.episodes import BadEnd, Step, closes, episode
+from afterwit.promotion.episodes import BadEnd, RatedTurn, closes, episode
 from afterwit.turn import Finish, Message, Sampled, Sampling
 from afterwit.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from tests.binding.test_client_text import OPENCLAW
@@ -21,8 +21,8 @@ def voted(reward: int, *values: int | None) -> Verdict:
     return replace(verdict(reward), votes=votes)
 
 
-def step(id: str, given: Verdict | None, finish: Finish = Finish.STOP) -> Step:
-    return Step(turn=replace(a_turn(id), finish=finish), verdict=given)
+def step(id: str, given: Verdict | None, finish: Finish = Finish.STOP) -> RatedTurn:
+    return RatedTurn(turn=replace(a_turn(id), finish=finish), verdict=given)
 
 
 def said(role: str, content: str) -> NextState:
@@ -78,13 +78,13 @@ def test_a_response_that_was_cut_makes_an_episode_bad():
 def test_a_response_that_is_as_long_as_its_client_wanted_is_not_cut(asked, length, bad):
     turn = a_turn("a", finish=Finish.LENGTH, sampling=Sampling(max_tokens=length, limit_asked=asked))
     assert len(turn.sampled.ids) == 2
-    assert episode([Step(turn=turn, verdict=verdict(1))]).bad is bad
+    assert episode([RatedTurn(turn=turn, verdict=verdict(1))]).bad is bad
 
 
-def sampled_by(*versions: int) -> Step:
+def sampled_by(*versions: int) -> RatedTurn:
     count = len(versions)
     found = Sampled(ids=(4,) * count, logprobs=(-0.1,) * count, versions=versions, forced=(False,) * count)
-    return Step(turn=a_turn(f"t{versions}", sampled=found), verdict=verdict(1))
+    return RatedTurn(turn=a_turn(f"t{versions}", sampled=found), verdict=verdict(1))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,6 @@ def test_an_episode_belongs_to_the_version_that_sampled_most_of_it(steps, versio
 
 def test_an_agent_that_never_came_back_made_a_bad_episode():
     turn = a_turn("a")
-    found = episode([Step(turn=turn, verdict=None)], ended=False)
+    found = episode([RatedTurn(turn=turn, verdict=None)], ended=False)
     assert found.bad is BadEnd.NO_END
     assert (found.session, found.source) == (turn.session, turn.source)

@@ -17,6 +17,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from afterwit.judging.questions import reactions
+from afterwit.lifecycle import Worded
 from afterwit.progress import PersonRequest
 from afterwit.promotion.suite import ongoing_evidence, stratum_of
 from afterwit.turn import SHARED, Finish, RecordedTurn, Turn
@@ -24,23 +25,26 @@ from afterwit.verdict import NextState, Question, Source, Verdict
 from afterwit.version import Origin, Version
 
 
-class BadEnd(StrEnum):
-    """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it teaches. Nor is
-    one on which votes differ: a judge that is wrong now and then must not raise alarms."""
+class BadEnd(Worded):
+    """Why an episode counts as bad, the gravest first, with `words`: how it ended.
 
-    DISPLEASED = "displeased"
+    A complaint with a hint is no bad end: it teaches. Nor is one on which votes differ: a judge that is wrong
+    now and then must not raise alarms.
+    """
+
+    DISPLEASED = "displeased", "in a complaint without a hint"
     """A person was displeased, with nothing to learn: a reward of -1, and the judge found no hint."""
-    UNASKED = "unasked"
+    UNASKED = "unasked", "in a complaint"
     """A person was displeased, and no judge was asked for a hint."""
-    NO_END = "no_end"
+    NO_END = "no_end", "never"
     """The agent's last turn was a tool call, and nothing followed."""
-    REPEATED_CALL = "repeated_call"
+    REPEATED_CALL = "repeated_call", "after repeated calls"
     """A tool call repeated an earlier one of the conversation, word for word, and was not paid for it."""
-    CUT_AT_LENGTH = "cut_at_length"
+    CUT_AT_LENGTH = "cut_at_length", "with a response cut at its length"
     """A response did not come to its end, though the client had asked for no shorter one."""
 
 
-class Step(NamedTuple):
+class RatedTurn(NamedTuple):
     """A turn of an episode with its verdict; None: it has none."""
 
     turn: RecordedTurn
@@ -78,7 +82,7 @@ def closes(next_state: NextState | None) -> bool:
     return any(message.role == "user" for message in reactions(next_state.messages))
 
 
-def episode(steps: Sequence[Step], *, ended: bool = True) -> Episode:
+def episode(steps: Sequence[RatedTurn], *, ended: bool = True) -> Episode:
     """The episode of these turns, oldest first; the last one closed it.
 
     `ended`: False for an agent that called a tool and never came back.
@@ -101,7 +105,7 @@ def episode(steps: Sequence[Step], *, ended: bool = True) -> Episode:
     )
 
 
-def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
+def _bad_end(steps: Sequence[RatedTurn]) -> BadEnd | None:
     last = steps[-1].verdict
     if last is not None and last.reward == -1 and last.undivided and not last.hints:
         asked = any(vote.question is Question.HINT for vote in last.votes)
@@ -119,7 +123,7 @@ def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
     return None
 
 
-def _approved(steps: Sequence[Step]) -> tuple[str, ...]:
+def _approved(steps: Sequence[RatedTurn]) -> tuple[str, ...]:
     *before, last = steps
     if last.verdict is None or last.verdict.reward == 0 or not last.verdict.undivided:
         return ()
@@ -136,7 +140,7 @@ all of them ended badly, the share is the rule of three's: 95 % sure that no mor
 MOST = 2.0
 """How many times the setting may end badly because as many did before, unless the original model did worse.
 Else a ruin that was confirmed by chance would be the measure of the next."""
-ALL = 0.95
+NEARLY_ALL = 0.95
 """The share that counts as all: no evidence would exceed it."""
 NEWEST = 24
 """The newest episodes before a confirmation, of which no larger share than may end badly did."""
@@ -157,7 +161,7 @@ def may_end_badly(
     def share(counted: tuple[int, int]) -> float:
         return (counted[0] + imagined) / (counted[1] + PRIOR)
 
-    return max(setting, min(share(before), max(MOST * setting, share(base)), ALL))
+    return max(setting, min(share(before), max(MOST * setting, share(base)), NEARLY_ALL))
 
 
 def watch_evidence(ended: Iterable[Episode], *, bound: float) -> float:

@@ -17,7 +17,7 @@ from afterwit.promotion.episodes import (
     Episode,
     Event,
     EventKind,
-    Step,
+    RatedTurn,
     alarms_in_a_row,
     closes,
     confirmed,
@@ -37,13 +37,6 @@ FIRST, NEWEST = 200, 5_000
 """Requests by which it is decided whether people complain less."""
 TOLD = 12
 """The newest episodes, which an alarm's sentence counts."""
-ENDS = {
-    BadEnd.DISPLEASED: "in a complaint without a hint",
-    BadEnd.UNASKED: "in a complaint",
-    BadEnd.NO_END: "never",
-    BadEnd.REPEATED_CALL: "after repeated calls",
-    BadEnd.CUT_AT_LENGTH: "with a response cut at its length",
-}
 log = logging.getLogger(__name__)
 
 
@@ -65,7 +58,7 @@ class WatchOver:
             return
         before = list(takewhile(lambda record: not closes(record.next_state), reversed(line[:-1])))
         steps = [*reversed(before), line[-1]]
-        ended = episode([Step(record.turn, _known(record)) for record in steps])
+        ended = episode([RatedTurn(record.turn, _known(record)) for record in steps])
         if steps[-1].verdict is None and ended.bad is None:
             return
         others = store.ended_choices(turn)
@@ -81,7 +74,7 @@ class WatchOver:
         with store.transaction():
             found = store.unended(before=now - self._settings.no_end_s)
             for record in found:
-                ended = episode([Step(record.turn, None)], ended=False)
+                ended = episode([RatedTurn(record.turn, None)], ended=False)
                 self._end(store, ended, [record], (), now=now)
         return len(found)
 
@@ -137,7 +130,7 @@ def _alarm(
     if not versions or versions[-1].number <= safe or versions[-1].restores == safe:
         return
     newest = episodes[-TOLD:]
-    ends = Counter(ENDS[each.bad] for each in newest if each.bad is not None)
+    ends = Counter(each.bad.words for each in newest if each.bad is not None)
     counted = ", ".join(f"{count} {end}" for end, count in ends.most_common())
     where = f"version {safe}, the last confirmed one" if safe else "the original model"
     words = f"of the last {len(newest)} requests, these ended badly: {counted}; back to {where}"
