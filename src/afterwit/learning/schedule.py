@@ -13,7 +13,7 @@ import orjson
 from afterwit.learning.settings import LearnerSettings
 from afterwit.text import counted
 from afterwit.turn import SHARED
-from afterwit.verdict import Review, Waiting
+from afterwit.verdict import Review, ReviewRule, Waiting
 from afterwit.version import versions_between
 
 LONGEST_RETRY_S = 3600.0
@@ -140,12 +140,7 @@ def next_batch(
     fit; only if that leaves fewer than `min_batch` is a group cut. What a source has beyond its share of an
     update waits, and does not make one due. Once practice has filled a source's share, `min_batch` suffice.
     """
-    rule, batch = settings.teaching, settings.batch
-    taught = [
-        turn
-        for turn in waiting
-        if not rule.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
-    ]
+    taught, batch = that_teach(waiting, settings.teaching), settings.batch
     patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
     ripe = _ripe(taught, settings, arrived_by=now - patience_s, version=version)
     ready = list(chain(*ripe))
@@ -167,6 +162,15 @@ def next_batch(
         oldest_s=oldest_s,
         lags=lags,
     )
+
+
+def that_teach(waiting: Sequence[Waiting], rule: ReviewRule) -> list[Waiting]:
+    """The turns that wait for no person's review."""
+    return [
+        turn
+        for turn in waiting
+        if not rule.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
+    ]
 
 
 def _ripe(

@@ -21,6 +21,10 @@ ADAPTER_RATE, MEASURED_WIDTH, NARROWING = 5e-4, 576, 0.8
 width."""
 WHOLE_SHARE = 0.1
 """Whole weights want a tenth of an adapter's step (LoRA Without Regret)."""
+PASS_TOKENS = 4096
+"""Tokens of a pass, where memory allows it."""
+MOST_LR = 0.1
+"""A step of AdamW moves each weight by about the rate: a larger one leaves nothing of any model."""
 LossBackend = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
 
@@ -35,12 +39,6 @@ def threads_for(cores: int, *, load: float, processes: int = 1) -> int:
     """The default number of torch's threads: half of the cores, or those that are free if they are fewer, for
     this many processes together. `load`: the mean number of running tasks."""
     return max(1, min(cores // 2, cores - math.ceil(load)) // processes)
-
-
-PASS_TOKENS = 4096
-"""Of a pass, where memory allows it."""
-MOST_LR = 0.1
-"""A step of AdamW moves each weight by about the rate: a larger one leaves nothing of any model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

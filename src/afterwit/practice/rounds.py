@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from afterwit.gateway.auth import Caller, Permission
-from afterwit.learning.schedule import NOW, largest_share, next_of_all, with_note
+from afterwit.learning.schedule import NOW, largest_share, next_of_all, that_teach, with_note
 from afterwit.learning.settings import LearnerSettings
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import (
@@ -439,11 +439,7 @@ def _room(waiting: Sequence[Waiting], lesson: Lesson, learner: LearnerSettings, 
     choice = next_of_all(learner, own, (), now=now)
     if choice.turns:
         return 0
-    taught = [
-        turn
-        for turn in own
-        if not learner.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
-    ]
+    taught = that_teach(own, learner.teaching)
     sources = {turn.source for turn in taught} | {lesson.source}
     share = largest_share(learner.batch, sources=len(sources), share=learner.source_share)
     share -= sum(turn.source == lesson.source for turn in taught)
