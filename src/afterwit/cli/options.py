@@ -123,7 +123,9 @@ def end_at_signals() -> None:
 def private(path: Path) -> Iterator[BinaryIO]:
     """A file, or a pipe, to write; a file is readable by its owner only, because it holds conversations, and
     is removed if the body fails. SettingError if it cannot be written."""
-    try:
+    from afterwit.home.home import writing
+
+    with writing(path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         if is_file := stat.S_ISREG(os.fstat(handle).st_mode):
             os.fchmod(handle, 0o600)
@@ -135,8 +137,6 @@ def private(path: Path) -> Iterator[BinaryIO]:
                 with suppress(OSError):
                     path.resolve().unlink()
             raise
-    except OSError as error:
-        raise SettingError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def choice(kind: type[Member], value: str | None, flag: str) -> Member | None:

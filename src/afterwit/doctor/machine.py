@@ -23,7 +23,7 @@ from afterwit.engines.model_files import shapes_of, weight_files
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.errors import AlreadyRunning
 from afterwit.gateway.http_server import bound_socket
-from afterwit.home.home import STORE, make_home, store_url
+from afterwit.home.home import STORE, make_home, stage_lock, store_url
 from afterwit.objective.settings import HINT_RULES, OBJECTIVES
 from afterwit.store import STORES, store_exists
 from afterwit.text import size_in_words
@@ -71,7 +71,7 @@ def _room(settings: Settings, home: Path, folder: Path) -> str:
 
 def _port(settings: Settings, home: Path) -> str:
     try:
-        with exclusive(home / ".gateway.lock", purpose="doctor", wait=False):
+        with exclusive(stage_lock(home, "gateway"), purpose="doctor", wait=False):
             sock = bound_socket(settings.serve.host, settings.serve.port)
             address = ":".join(map(str, sock.getsockname()[:2]))
             sock.close()

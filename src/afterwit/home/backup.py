@@ -27,9 +27,18 @@ from afterwit.config import section_of_home
 from afterwit.errors import AlreadyRunning, SettingError
 from afterwit.gateway.backlog import FILE as UNRECORDED
 from afterwit.home.drafts import draft_beside
-from afterwit.home.home import CONFIG, MODEL, STORE, VERSIONS, store_url
+from afterwit.home.home import (
+    CONFIG,
+    MODEL,
+    STAGES,
+    STORE,
+    VERSIONS,
+    learner_lock,
+    stage_lock,
+    store_url,
+    writing,
+)
 from afterwit.judging.ability import Progress, silent
-from afterwit.running.serve import STAGES
 from afterwit.store import Store, store_exists
 from afterwit.version import Version
 
@@ -70,22 +79,19 @@ def back_up(
         raise SettingError(f"{file} is not a file: a backup is a new file, or replaces one")
     versions = versions_of(home, home, section_of_home(home, "versions").versions)
     versions.follow()
-    try:
-        with draft_beside(file) as draft:
-            place = draft / "home"
-            place.mkdir(mode=0o700)
-            for small in SMALL_FILES:  # before the store, in which the waiting turns may be a moment later
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(home / small, place / small)
-            store.copy_to(place / STORE)
-            handle = os.open(draft / "backup", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w+b") as stream:
-                whole = _write(stream, versions, place, now, progress)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(draft / "backup", file)
-    except OSError as error:
-        raise SettingError(f"{file} cannot be written: {error.strerror}") from error
+    with writing(file), draft_beside(file) as draft:
+        place = draft / "home"
+        place.mkdir(mode=0o700)
+        for small in SMALL_FILES:  # before the store, in which the waiting turns may be a moment later
+            with suppress(FileNotFoundError):
+                shutil.copyfile(home / small, place / small)
+        store.copy_to(place / STORE)
+        handle = os.open(draft / "backup", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w+b") as stream:
+            whole = _write(stream, versions, place, now, progress)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft / "backup", file)
     return whole
 
 
@@ -178,7 +184,7 @@ def restore_home(file: Path, home: Path) -> Header:
 
 def refuse_running(home: Path, reason: str) -> None:
     """AlreadyRunning, with the reason and a remedy, if a stage or a learner runs over the home."""
-    for lock in (*(home / f".{stage}.lock" for stage in STAGES), home / VERSIONS / ".learner.lock"):
+    for lock in (*(stage_lock(home, stage) for stage in STAGES), learner_lock(home)):
         if held(lock):
             holder = lock.read_text(errors="replace") or "unknown"
             raise AlreadyRunning(f"process {holder} runs over {home}: {reason}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,9 @@ STORE, VERSIONS, CONFIG = "store.db", "versions", "config.toml"
 MODEL = "model.json"
 """Remembers the model's folder for later commands."""
 TOKEN, COMPILED = "page-token", "compiled"
+STAGES = ("gateway", "judge", "learn")
+"""The stages of `afterwit serve`. The process that runs one over a home holds its lock."""
+ELSEWHERE = "; choose another --home"
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -45,14 +48,30 @@ def expanded(path: str | Path) -> Path:
         raise SettingError(f"{path}: no user's folder is {Path(path).parts[0]}") from error
 
 
+def stage_lock(home: Path, stage: str) -> Path:
+    """The file of a stage's lock."""
+    return home / f".{stage}.lock"
+
+
+def learner_lock(home: Path) -> Path:
+    """The file of the lock that the only learner holds (`Versions.learning`)."""
+    return home / VERSIONS / ".learner.lock"
+
+
+@contextmanager
+def writing(path: Path, remedy: str = "") -> Iterator[None]:
+    """SettingError, with the remedy, if the body cannot write `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}{remedy}") from error
+
+
 def write_config(home: Path, settings: Mapping[str, object]) -> Path:
     """Write config.toml into the home, which is made if missing; the file. SettingError if there is one."""
     path = make_home(home) / CONFIG
-    try:
-        with os.fdopen(os.open(path, NEW, 0o600), "w", encoding="utf-8") as file:
-            file.write(config_text(settings))
-    except OSError as error:
-        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
+    with writing(path, ELSEWHERE), os.fdopen(os.open(path, NEW, 0o600), "w", encoding="utf-8") as file:
+        file.write(config_text(settings))
     return path
 
 
@@ -74,12 +93,10 @@ def config_text(settings: Mapping[str, object]) -> str:
 def page_token(home: Path) -> str:
     """The home's token, made if missing: it opens the page while there are no keys."""
     path = make_home(home) / TOKEN
-    try:
+    with writing(path, ELSEWHERE):
         with suppress(FileExistsError), os.fdopen(os.open(path, NEW, 0o600), "w") as file:
             file.write(secrets.token_hex(20))
         token = path.read_text().strip()
-    except OSError as error:
-        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
     if not token:  # written by a process that was killed
         raise SettingError(f"{path} is empty: delete it")
     return token
@@ -96,11 +113,9 @@ def remember_model(home: Path, folder: Path) -> None:
     path = home / MODEL
     if path.exists() and path.read_text(errors="replace") == text:
         return
-    try:
+    with writing(path, ELSEWHERE):
         path.write_text(text)
         path.chmod(0o600)
-    except OSError as error:
-        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
 
 
 def remembered_model(home: Path) -> str | None:

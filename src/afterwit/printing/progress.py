@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit.build import store_of_home
-from afterwit.errors import SettingError
+from afterwit.home.home import writing
 from afterwit.printing.terminal import Terminal, moment, write_json
 from afterwit.progress import Progress, by, progress
 from afterwit.promotion.watch import requests_asked
@@ -83,10 +83,7 @@ def draw(whole: Progress, file: Path) -> None:
 
     SettingError if the file cannot be written.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     ends, count = list[float](), 0
     for period in whole.periods:
@@ -95,13 +92,10 @@ def draw(whole: Progress, file: Path) -> None:
     share = [period.share for period in whole.periods]
     below = [period.share - period.share_interval.low for period in whole.periods]
     above = [period.share_interval.high - period.share for period in whole.periods]
-    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
     axes.errorbar(ends, share, yerr=[below, above], marker="o", capsize=4, color="tab:blue")
     axes.set(xlabel="sessions", ylabel="share with a complaint", ylim=(-0.02, 1.02), xlim=(0, max(count, 1)))
     axes.spines[["top", "right"]].set_visible(False)
-    try:
+    with writing(file):
         figure.savefig(file, dpi=130, format="png")
-    except OSError as error:
-        raise SettingError(f"{file} cannot be written: {error.strerror}") from error
-    finally:
-        plt.close(figure)

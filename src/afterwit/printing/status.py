@@ -10,7 +10,8 @@ from pathlib import Path
 from afterwit.build import store_of_home
 from afterwit.checkpoints.manifest import held
 from afterwit.config import home_of, load
-from afterwit.home.home import VERSIONS
+from afterwit.home.home import learner_lock, stage_lock
+from afterwit.learning.health import STAGE
 from afterwit.learning.schedule import (
     NOW,
     NextBatch,
@@ -73,8 +74,8 @@ def print_status(home: Path | None, *, json: bool) -> None:
         found = overview(
             store,
             with_note(settings, store.note("learn")),
-            serving=held(folder / ".gateway.lock"),
-            learning=held(folder / VERSIONS / ".learner.lock"),
+            serving=held(stage_lock(folder, "gateway")),
+            learning=held(learner_lock(folder)),
             now=time.time(),
         )
     if json:
@@ -176,6 +177,6 @@ def _learning(found: Overview, ago: Callable[[float], str]) -> str:
         return "on; no update is under way"
     if not found.enabled:
         return "off (learner.enabled = false)"
-    if found.serving and any(status.stage == "learn" for status in found.stages):
+    if found.serving and any(status.stage == STAGE for status in found.stages):
         return "no learner runs here now; the line `learn` has the reason"
     return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"

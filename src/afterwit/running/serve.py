@@ -36,7 +36,14 @@ from afterwit.gateway.auth import is_loopback
 from afterwit.gateway.context import STORE_WITHIN_S
 from afterwit.gateway.http_server import Listener, bound_socket
 from afterwit.gateway.limits import InFlight
-from afterwit.home.home import make_home, page_token, refuse_another_home, remember_model
+from afterwit.home.home import (
+    STAGES,
+    make_home,
+    page_token,
+    refuse_another_home,
+    remember_model,
+    stage_lock,
+)
 from afterwit.home.model import model_folder
 from afterwit.judging.ability import JUDGE_CHECKS, Examiner, keep_checking
 from afterwit.judging.exam import Ability
@@ -52,7 +59,6 @@ from afterwit.text import counted
 from afterwit.tracking import traces
 from afterwit.worker import BackOff, Report, Signals
 
-STAGES = ("gateway", "judge", "learn")
 SWITCHED_OFF = {
     "judge": "switched off (judge.enabled = false): turns are recorded and wait to be judged",
     "learn": "switched off (learner.enabled = false): nothing trains, judged turns wait",
@@ -220,7 +226,7 @@ def stage_locks(settings: Settings, home: Path, stages: Sequence[str]) -> Iterat
         for stage in stages:
             if stage not in off:
                 purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
-                stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
+                stack.enter_context(exclusive(stage_lock(home, stage), purpose=purpose, wait=False))
         yield
 
 

@@ -16,13 +16,12 @@ from afterwit.engines.kinds import SERVERS, server_command
 from afterwit.engines.server.process import EngineProcess
 from afterwit.engines.server.settings import AnyServer, ServerSettings, SglangSettings
 from afterwit.errors import SettingError
-from afterwit.home.home import make_home
+from afterwit.home.home import STAGES, make_home
 from afterwit.home.model import model_folder
 from afterwit.planning.gpus import first_gpu, gpus_here, visible
 from afterwit.planning.plan import mismatched_swap, models_of, plan
 from afterwit.planning.servers import address, lone_flags, own_gpus, servers_of
 from afterwit.running import serve
-from afterwit.running.serve import STAGES
 
 SERVER = {"engine": {"kind": "vllm"}}
 """The server that `afterwit up` starts unless the settings name another kind."""
