@@ -33,7 +33,7 @@ from afterwit.practice.lessons import PracticeSettings
 from afterwit.promotion.suite import PromotionSettings
 from afterwit.publish.publisher import PublishSettings
 from afterwit.ranges import above, at_least, below, one_of_its_choices, within
-from afterwit.tracking.settings import TrackingSettings
+from afterwit.tracking.trackers import TrackingSettings
 from afterwit.vetting.redaction import Redaction
 
 T = TypeVar("T")

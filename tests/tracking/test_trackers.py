@@ -14,8 +14,7 @@ import pytest
 
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.tracking.settings import TRACKERS, TrackingSettings
-from afterwit.tracking.trackers import OPENERS, Run, Tracker, Trackers, run_id
+from afterwit.tracking.trackers import OPENERS, TRACKERS, Run, Tracker, Trackers, TrackingSettings, run_id
 from tests.tracking.told import Remembering, commit
 
 STEPS = {1: {"learner/loss": 0.5, "time/update": 40.0}, 2: {"learner/loss": 0.25, "time/update": 41.0}}

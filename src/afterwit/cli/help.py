@@ -14,8 +14,11 @@ EXAMPLE = "afterwit "
 """The beginning of a docstring's examples, a block whose lines help keeps as they are."""
 
 
-class Command(TyperCommand):
-    """A command whose docstring has examples."""
+class WithExamples:
+    """A command or a group whose docstring has examples."""
+
+    help: str | None
+    params: list[Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -23,6 +26,10 @@ class Command(TyperCommand):
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         _write_help(self.help, formatter)
+
+
+class Command(WithExamples, TyperCommand):
+    """A command, with its options by kind."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for kind in ("argument", "option"):
@@ -33,15 +40,8 @@ class Command(TyperCommand):
                     formatter.write_dl([(name.partition(" <")[0], words) for name, words in rows])
 
 
-class Group(TyperGroup):
+class Group(WithExamples, TyperGroup):
     """A group that lists its commands by panel, each with the first paragraph of its help."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        _name_values(self.params)
-
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        _write_help(self.help, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}

@@ -72,7 +72,6 @@ class Workspace:
             self.write(name, text)
 
     def read(self, path: str) -> str:
-        """A file's text."""
         return self._regular(path).read_bytes().decode("utf-8", "replace")
 
     def write(self, path: str, text: str) -> None:
@@ -84,7 +83,6 @@ class Workspace:
         place.write_bytes(text.encode("utf-8", "replace"))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there."""
         return self._resolved(path).exists()
 
     def edit(self, path: str, old: str, new: str) -> None:
@@ -102,7 +100,6 @@ class Workspace:
         shutil.copyfile(source, target)
 
     def delete(self, path: str) -> None:
-        """Remove one file."""
         self._regular(path).unlink()
 
     def run(self, argv: Sequence[str]) -> Ran:
@@ -170,7 +167,6 @@ class ToolsState:
         return None
 
     def broken(self) -> tuple[str, ...]:
-        """The rules broken so far, oldest first."""
         return tuple(self.wrong)
 
     def kept(self) -> bool:
