@@ -80,7 +80,7 @@ def test_a_commit_of_a_version_waits_for_what_is_being_written(
         store.answer("a", THANKS, answered_by=None, now=1.0)
         committed = threads.submit(other.commit_version, a_version(1, ["a"], parent=None), now=1.0)
         waits(url)
-    assert committed.result() == 1
+    committed.result()
     assert store.turn("a").state is State.TRAINED
 
 
