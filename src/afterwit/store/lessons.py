@@ -12,6 +12,7 @@ from afterwit.errors import SettingError
 from afterwit.lifecycle import Reason, State
 from afterwit.practice.lessons import STAND, Correction, Fresh, Given, Lesson, PractisedAnswer, alike, hint_of
 from afterwit.store.database import Row, marks
+from afterwit.store.moves import INCLUDED
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.recording import Recording
 from afterwit.store.rows import content_columns, first_columns, read, unpack_message
@@ -40,7 +41,7 @@ GREATEST = (
 EXCLUDED = "session IN (SELECT session FROM excluded)"
 
 TEACHES = f"""
-    t.session NOT IN (SELECT session FROM excluded)
+    t.{INCLUDED}
     AND (t.state IN ('JUDGED', 'TRAINED') OR t.reason IN ({marks(len(STAND))}))
 """
 """Whether a corrected turn `t` still teaches its lesson."""
@@ -80,7 +81,7 @@ PROMPTS = f"""
     SELECT t.seq, t.id, t.session, t.scope, c.message FROM turns t JOIN contents c USING (seq)
     WHERE t.kind = 'main' AND t.adapter = ? AND c.teaches = 1
     AND coalesce(t.reason, '') NOT IN ({marks(len(NOT_ASKED_AGAIN))})
-    AND t.session NOT IN (SELECT session FROM excluded) {{}} ORDER BY t.seq DESC LIMIT ?
+    AND t.{INCLUDED} {{}} ORDER BY t.seq DESC LIMIT ?
 """
 
 
@@ -226,9 +227,9 @@ class Lessons(Recording, Reading, Orders):
         prompts, sessions = [each.prompt for each in answers], {each.turn.session for each in answers}
         with self._db.transaction():
             self._db.hold(HELD)
-            read = [lesson, *(other.lesson for each in answers for other in each.earlier)]
-            present = {each.number: each for each in self.lessons(numbers=[each.number for each in read])}
-            if any(_ordered(present.get(each.number)) != _ordered(each) for each in read):
+            known = [lesson, *(other.lesson for each in answers for other in each.earlier)]
+            present = {each.number: each for each in self.lessons(numbers=[each.number for each in known])}
+            if any(_ordered(present.get(each.number)) != _ordered(each) for each in known):
                 return False
             if _sampled(present[lesson.number]) != _sampled(lesson):
                 return False

@@ -11,7 +11,10 @@ from afterwit.store.database import Database
 from afterwit.store.rows import read
 from afterwit.turn import Kind
 
-COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
+STATE_COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
+
+INCLUDED = "session NOT IN (SELECT session FROM excluded)"
+"""Whether a turn's session is not excluded from training."""
 
 UNLEASED = "owner = NULL, lease_until = NULL, claimed_revision = NULL"
 
@@ -69,7 +72,7 @@ class Part:
 
     def _states(self, which: str, values: tuple[Any, ...] = (), *, lock: str = "") -> list[TurnState]:
         """The turns that a condition holds for. `lock` is the database's FOR_UPDATE or SKIP_LOCKED."""
-        rows = self._db.rows(f"SELECT {COLUMNS} FROM turns WHERE {which}{lock}", values)
+        rows = self._db.rows(f"SELECT {STATE_COLUMNS} FROM turns WHERE {which}{lock}", values)
         return [read(TurnState, row) for row in rows]
 
     def _find_state(self, turn: str) -> TurnState | None:
@@ -109,6 +112,9 @@ class Part:
         if new is State.ANSWERED:
             self._db.notify()
         return new
+
+    def _has_content(self, current: TurnState) -> bool:
+        return self._db.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,)) is not None
 
     def _is_excluded(self, current: TurnState) -> bool:
         sql = "SELECT 1 FROM turns JOIN excluded USING (session) WHERE seq = ?"

@@ -39,7 +39,7 @@ OLDEST_SERVER = 14
 MIGRATION = 0x4157_5754
 """The advisory lock of processes that make or migrate a store."""
 
-TABLES = """
+OUR_TABLES = """
     SELECT tablename FROM pg_tables
     WHERE schemaname = ANY (current_schemas(false)) AND tablename IN ('meta', 'turns')
 """
@@ -172,7 +172,7 @@ def open_database(
 
 def schema_of(database: PostgresqlDatabase) -> int:
     """The version of the store's schema; 0 if there is none. Raises StoreMismatch for tables of others."""
-    tables = {row["tablename"] for row in database.rows(TABLES)}
+    tables = {row["tablename"] for row in database.rows(OUR_TABLES)}
     if not tables:
         return 0
     sql = "SELECT value FROM meta WHERE key = ?"

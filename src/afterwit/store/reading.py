@@ -15,7 +15,7 @@ import orjson
 from afterwit.errors import StoreError, TurnNotFound
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, LAST_CHARACTER, Row, marks
-from afterwit.store.moves import Part
+from afterwit.store.moves import INCLUDED, Part
 from afterwit.store.rows import read, read_turn, unpack_message, whole_values
 from afterwit.turn import SHARED, Kind, Message, RecordedTurn, Turn, source_of
 from afterwit.verdict import Feedback, Flag, NextState, Verdict, Vote
@@ -42,9 +42,17 @@ VOTES = f"""
     FROM verdicts v JOIN turns t USING (seq)
     WHERE {{kind}} AND t.adapter = ? {{only}} AND coalesce(v.review, '') <> '{REFUSED}'
     AND (v.flags IS NULL OR v.flags NOT LIKE '%contradict%' OR v.review = '{ACCEPTED}')
-    AND t.kind <> 'practice' AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
+    AND t.kind <> 'practice' AND t.{INCLUDED} GROUP BY t.scope
 """
 """`contradict` is in the flags of both a person's word and a failed call that contradict others."""
+
+SAME_PROMPT = """
+    turns own JOIN contents oc USING (seq)
+    JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope
+    JOIN contents c ON c.seq = t.seq AND c.prompt_digest = oc.prompt_digest
+    JOIN verdicts v ON v.seq = t.seq
+"""
+"""Each turn `own` with the judged turns of its scope that have the same prompt ids, itself included."""
 
 TEXTS = 1_000
 """Turns, the newest ones, whose votes on text are counted."""
@@ -246,10 +254,8 @@ class Reading(Part):
         for start in range(0, len(turns), PAGE):
             part = turns[start : start + PAGE]
             for row in self._db.rows(
-                "SELECT own.id, v.reward FROM turns own JOIN contents oc USING (seq)"
-                " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope"
-                " JOIN contents c ON c.seq = t.seq AND c.prompt_digest = oc.prompt_digest"
-                f" JOIN verdicts v ON v.seq = t.seq WHERE own.id IN ({marks(len(part))}) ORDER BY t.seq",
+                f"SELECT own.id, v.reward FROM {SAME_PROMPT} WHERE own.id IN ({marks(len(part))})"
+                " ORDER BY t.seq",
                 part,
             ):
                 rewards[row["id"]].append(row["reward"])
@@ -259,12 +265,10 @@ class Reading(Part):
         """The newest response in text to the turn's prompt, of its scope, with a good verdict and no doubt
         about it; None: there is none."""
         rows = self._db.rows(
-            "SELECT c.message FROM turns own JOIN contents oc USING (seq)"
-            " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope AND t.id <> own.id"
-            " JOIN contents c ON c.seq = t.seq AND c.prompt_digest = oc.prompt_digest"
-            " JOIN verdicts v ON v.seq = t.seq WHERE own.id = ? AND v.reward > 0 AND v.flags IS NULL"
+            f"SELECT c.message FROM {SAME_PROMPT} WHERE own.id = ? AND t.id <> own.id AND v.reward > 0"
+            " AND v.flags IS NULL"
             " AND t.kind = 'main' AND t.state IN ('JUDGED', 'TRAINED')"
-            " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq DESC",
+            f" AND t.{INCLUDED} ORDER BY t.seq DESC",
             (turn,),
         )
         messages = (unpack_message(row["message"]) for row in rows)
@@ -280,7 +284,7 @@ class Reading(Part):
         rows = self._db.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
             " WHERE t.state = 'TRAINED' AND v.hinted = 1 AND t.oldest_version >= ? AND t.adapter = ?"
-            " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq",
+            f" AND t.{INCLUDED} ORDER BY t.seq",
             (min_version, adapter),
         )
         seqs = [row["seq"] for row in rows]
@@ -291,7 +295,7 @@ class Reading(Part):
         rows = self._db.rows(
             "SELECT t.seq FROM turns t JOIN contents USING (seq)"
             " WHERE t.state = 'TRAINED' AND t.adapter <> ?"
-            " AND t.session NOT IN (SELECT session FROM excluded) AND NOT EXISTS ("
+            f" AND t.{INCLUDED} AND NOT EXISTS ("
             "SELECT 1 FROM trained r JOIN versions v ON v.number = r.version"
             " WHERE r.turn = t.id AND v.adapter = ?) ORDER BY t.seq LIMIT ?",
             (SHARED, SHARED, limit),

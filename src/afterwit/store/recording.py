@@ -349,9 +349,6 @@ class Recording(ParentLookup):
             self._db.insert("feedback", row | {"hint": feedback.hint, "correction": feedback.correction})
             return self._next_state_changed(current, now), current.takes_next_state(now)
 
-    def _has_content(self, current: TurnState) -> bool:
-        return self._db.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,)) is not None
-
     def _next_state_changed(self, current: TurnState, now: float) -> State:
         if current.kind is Kind.PRACTICE:  # it has its verdict already
             return current.state

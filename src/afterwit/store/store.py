@@ -24,7 +24,7 @@ from afterwit.store.schema import TABLES
 from afterwit.store.upkeep import Upkeep
 from afterwit.store.work import Work
 
-PAGE = 256
+COPIED_ROWS = 256
 """Numbers read at once."""
 
 SCHEMA_KEY = "schema"
@@ -113,8 +113,8 @@ def _pages(source: Database, table: str, key: str | None) -> Iterator[Sequence[R
     else:
         first, last = source.rows(f"SELECT coalesce(min({key}), 0), coalesce(max({key}), -1) FROM {table}")[0]
         where = f" WHERE {key} >= ? AND {key} < ? ORDER BY {key}"
-    for start in range(first, last + 1, PAGE):
-        if rows := source.rows(select + where, (start, start + PAGE) if where else ()):
+    for start in range(first, last + 1, COPIED_ROWS):
+        if rows := source.rows(select + where, (start, start + COPIED_ROWS) if where else ()):
             yield rows
 
 

@@ -16,7 +16,7 @@ import orjson
 from afterwit.errors import StoreError
 from afterwit.lifecycle import Reason, State
 from afterwit.store.database import ALL, Row, marks
-from afterwit.store.moves import TurnState
+from afterwit.store.moves import INCLUDED, TurnState
 from afterwit.store.reading import ACCEPTED, Reading, Record
 from afterwit.store.rows import columns_of, read
 from afterwit.store.upkeep import Orders
@@ -30,14 +30,14 @@ WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 
 FREE = "reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?"
 """Whether a turn that waits can be claimed."""
-TAUGHT = "seq IN (SELECT seq FROM feedback WHERE hint IS NOT NULL OR correction IS NOT NULL)"
+CORRECTED = "seq IN (SELECT seq FROM feedback WHERE hint IS NOT NULL OR correction IS NOT NULL)"
 """Whether a person gave a hint or a better response."""
 
 WAITING = f"""
     SELECT t.seq, id AS turn, scope, session, moved_at AS since, oldest_version, flags, review,
         rl AS rewarded, adapter, kind = 'practice' AS practised
     FROM turns t LEFT JOIN verdicts v USING (seq)
-    WHERE state = 'JUDGED' AND {FREE} AND session NOT IN (SELECT session FROM excluded)
+    WHERE state = 'JUDGED' AND {FREE} AND {INCLUDED}
 """
 
 NEWEST_WAITS_FOR_NOTHING = """
@@ -129,7 +129,7 @@ class Work(Reading, Orders):
         `taught`, those without a person's hint or correction.
         """
         among = "" if only is None else f" AND seq IN ({marks(len(only))})"
-        among += f" AND {TAUGHT}" if taught else ""
+        among += f" AND {CORRECTED}" if taught else ""
         which = f"state = ? AND {FREE}{among} ORDER BY seq LIMIT ?"
         values = (WAITS_IN[stage], now, now, *(only or ()), limit)
         with self._db.transaction():
@@ -435,7 +435,7 @@ class Work(Reading, Orders):
         for current in found:
             if current is None or current.state is not State.TRAINED or self._in_weights(current.id, gone):
                 continue
-            if self._db.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,)) is not None:
+            if self._has_content(current):
                 self._untrain(current, now)
 
     def _untrain(self, current: TurnState, now: float) -> None:
