@@ -139,7 +139,8 @@ def test_only_a_setting_that_names_a_part_needs_it(tmp_path: Path) -> None:
         settings = loaded(f"judge.client={client}", f"judge.model={model}")
         _, limited, examiner = judge_stage(settings, None, None, None)  # type: ignore[arg-type]
         assert isinstance(limited, InTime)
-        examined_of[client, model] = examiner and (examiner.name, examiner._judge.split()[:2])
+        examined = examiner and examiner.examination
+        examined_of[client, model] = examined and (examined.name, examined.examined_as.split()[:2])
     assert examined_of == {
         ("program", "a"): None,
         ("large", "a"): ("The judge large", ["large", "a"]),
