@@ -54,7 +54,7 @@ def run(
     played_in = world_named(world)
     chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
     if (home / STORE).exists():
-        _refuse_other(home)
+        refuse_other(home)
         console.say(f"replacing what an earlier demo left in {home}; --out keeps both")
         shutil.rmtree(home)
     announce(console, chosen, title=recipe or "")
@@ -84,10 +84,11 @@ def run(
     console.say(f"what it learned, and from which words: `afterwit ledger --home {home}`")
 
 
-def _refuse_other(home: Path) -> None:
+def refuse_other(home: Path) -> None:
     """SettingError if the home is no demo's, AlreadyRunning if one runs over it."""
-    models = {str((world.folder / "model").resolve()) for world in WORLDS.values()}
-    if remembered_model(home) not in (None, *models):
+    models = {(world.folder / "model").parts[-4:] for world in WORLDS.values()}  # the package may have moved
+    model = remembered_model(home)
+    if model is not None and Path(model).parts[-4:] not in models:
         raise SettingError(f"{home} holds the home of something else: choose another --out")
     refuse_running(home, "a running demo is not replaced; choose another --out")
 

@@ -13,6 +13,7 @@ from afterwit import demo
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.cli.app import app, main
 from afterwit.cli.options import private
+from afterwit.demo.command import refuse_other
 from afterwit.errors import SettingError
 from afterwit.home.home import remember_model
 from tests.disk import room_for
@@ -121,6 +122,12 @@ def test_a_demo_replaces_no_other_home(home: Path, capsys: pytest.CaptureFixture
     remember_model(there, home)
     assert "holds the home of something else" in said(capsys, "demo", "--out", str(home))
     assert (there / "store.db").exists()
+
+
+def test_a_demo_of_a_package_that_was_moved_is_known(home: Path) -> None:
+    there = earlier(home)
+    remember_model(there, home / "gone" / "afterwit" / "demo" / "tools" / "model")
+    refuse_other(there)
 
 
 def test_a_demo_replaces_no_home_that_is_in_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
