@@ -78,8 +78,8 @@ class Storm:
         while True:
             if len(trained(self._home, self._model)) + 8 > self._filled:
                 numbers = range(self._filled, self._filled + 12)
+                self._filled = numbers.stop  # a thread goes on when its task is cancelled
                 await asyncio.to_thread(fill, self.settings, self._model, self._home, *numbers)
-                self._filled = numbers.stop
             await asyncio.sleep(0.2)
 
     def _newest(self) -> int:
