@@ -12,6 +12,7 @@ from afterwit.demo.chat.world import ChatWorld
 from afterwit.demo.world import Task
 from afterwit.turn import ToolCall
 from experiments.cases import chat as expert
+from tests.timing import check_linear
 
 WORLD = ChatWorld()
 SINGLE = ("where", "who", "when", "howto")
@@ -74,6 +75,11 @@ def test_a_greeting_inside_another_word_is_none(text: str) -> None:
 )
 def test_steps_are_lines_numbered_from_one(text: str, kept: bool) -> None:
     assert chat.broken(text, ("steps",)) == (() if kept else ("steps",))
+
+
+def test_the_empty_lines_of_an_answer_are_read_in_linear_time() -> None:
+    check_linear(lambda text: chat.broken(text, chat.RULES), lambda size: "\n" * size, 2_000)
+    check_linear(lambda text: WORLD.judge.could_break("steps", text), lambda size: "\n" * size, 2_000)
 
 
 def test_a_fact_counts_as_whole_words_in_its_place() -> None:

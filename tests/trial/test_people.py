@@ -20,6 +20,7 @@ from afterwit.trial.people import (
     words,
 )
 from afterwit.turn import ToolCall
+from tests.timing import check_linear
 
 PROBLEMS = [{"question": f"What is {n} + {n}?", "answer": f"{2 * n}"} for n in range(60)]
 LONG = "The egg is boiled in hot water. " * 9
@@ -64,6 +65,16 @@ def test_a_person_likes_the_one_answer_and_not_the_other(
 ) -> None:
     assert person(preference).likes(liked)
     assert not person(preference).likes(disliked)
+
+
+@pytest.mark.parametrize("preference", CHECKS)
+def test_an_answer_is_read_in_linear_time(preference: str) -> None:
+    for piece in ("\n", " ", ".", ".'", "1", "1 ", "#", "```"):
+
+        def make(size: int, piece: str = piece) -> Said:
+            return Said("." + piece * (size // len(piece)) + "x")
+
+        check_linear(CHECKS[preference], make, 2_000)
 
 
 def test_every_preference_has_a_check_and_words() -> None:

@@ -50,8 +50,8 @@ _STIFF = re.compile(
     r"|important to note|in conclusion|overall|therefore|thus|hence|enhanc\w+|numerous)\b",
     re.IGNORECASE,
 )
-_LIST = re.compile(r"^\s*([-*•]|\d+[.)])\s", re.MULTILINE)
-_FORMATTED = re.compile(r"\*\*|^#+ |^\s*([-*•]|\d+[.)])\s|\bstep \d", re.MULTILINE | re.IGNORECASE)
+_LIST = re.compile(r"^[^\S\n]*([-*•]|\d+[.)])\s", re.MULTILINE)
+_FORMATTED = re.compile(r"\*\*|^#+ |^[^\S\n]*([-*•]|\d+[.)])\s|\bstep \d", re.MULTILINE | re.IGNORECASE)
 _ISO = re.compile(r"\b\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\b")
 _OTHER_DATE = re.compile(
     r"\b(january|february|march|april|may|june|july|august|september|october|november|december)\s+\d"
@@ -59,7 +59,7 @@ _OTHER_DATE = re.compile(
     r"|november|december)\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*(?=\s|$)")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+(?=\s|$)")
 _PRAISE = re.compile(
     r"\b(great|good|well done|nice|excellent|fantastic|wonderful|amazing|awesome|proud|brilliant|bravo)\b",
     re.IGNORECASE,

@@ -44,7 +44,7 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 _HOURS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
 _DEEDS = ("clean", "fix", "open", "start", "stop", "use")
 _WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
-_NUMBERED = re.compile(r"^\s*(\d+)[.)] +\S", re.MULTILINE)
+_NUMBERED = re.compile(r"^[^\S\n]*(\d+)[.)] +\S", re.MULTILINE)
 _VERBS = """
 clean close cover drop empty fill fold heat hold lift lock move open paint press pull push rinse roll shake
 spin stir tie turn warm wash wipe wrap
@@ -222,7 +222,7 @@ class ChatWorld(World):
             "steps": re.compile(r"\b(steps?|numbers?|numbered|list|listed|one, two)\b"),
         },
         could_break=lambda rule, response: (
-            rule != "steps" or re.search(r"^\s*1[.)] ", response, re.MULTILINE) is None
+            rule != "steps" or re.search(r"^[^\S\n]*1[.)] ", response, re.MULTILINE) is None
         ),
         hint=lambda rules: joined([WORDINGS["judge_hints"][rule][0] for rule in rules]),
         failed=re.compile(
