@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from afterwit.chat_format.calls import schemas_of
-from afterwit.chat_format.families import CONVENTIONS, NO_CALLS, Convention
+from afterwit.chat_format.families import CONVENTIONS, MISTRAL, MISTRAL_ARGS, NO_CALLS, Convention
 from afterwit.chat_format.parse import ResponseParser
 from afterwit.chat_format.tool_schema import schema_error
 from afterwit.text import without_halves
@@ -47,6 +47,31 @@ def test_any_response_is_parsed_in_linear_time(convention: Convention, token: in
                 return before + piece * (size // len(piece))
 
             check_linear(read, make, SIZE)
+
+
+@pytest.mark.parametrize(
+    "convention", [each for each in CONVENTIONS if each.calls], ids=lambda each: each.name
+)
+def test_white_space_in_the_head_of_a_call_is_read_in_linear_time(convention: Convention) -> None:
+    """As long as the head may go on, each piece has it read again."""
+
+    def read(text: str) -> None:
+        parser = ResponseParser(convention, tools=TOOLS)
+        for piece in text:
+            parser.push(piece)
+        parser.finish()
+
+    check_linear(read, lambda size: convention.calls[0].begin + " " * size, 250)
+
+
+@pytest.mark.parametrize("convention", [MISTRAL, MISTRAL_ARGS], ids=lambda each: each.name)
+def test_a_call_whose_id_never_ends_is_read_in_linear_time(convention: Convention) -> None:
+    def read(text: str) -> None:
+        parser = ResponseParser(convention, tools=TOOLS)
+        parser.push(text)
+        parser.finish()
+
+    check_linear(read, lambda size: "[TOOL_CALLS]read[CALL_ID]" + " " * size + "x", 2_000)
 
 
 def frames(convention: Convention) -> set[str]:

@@ -140,7 +140,7 @@ def _in_json_string(text: str) -> bool:
 _JSON_HEAD = r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 """The head of a call in JSON whose name comes first."""
 
-_ANY_HEAD = head_of(rf"\s*\[?{_JSON_HEAD}")
+_ANY_HEAD = head_of(rf"\s*+\[?{_JSON_HEAD}")
 
 
 def _read_json(text: str, schemas: Schemas) -> list[WrittenCall]:
@@ -193,7 +193,7 @@ _DEEPSEEK_CALL, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜
 _FENCE = "```json"
 _DEEPSEEK_NAME = r"([^\s<>{}`]+)\s*"
 _DEEPSEEK_HEAD = head_of(
-    rf"\s*(?:function\s*{_SEPARATOR}\s*{_DEEPSEEK_NAME}{_FENCE}|{_DEEPSEEK_NAME}{_SEPARATOR})\s*(?=\{{)"
+    rf"\s*+(?:function\s*{_SEPARATOR}\s*{_DEEPSEEK_NAME}{_FENCE}|{_DEEPSEEK_NAME}{_SEPARATOR})\s*(?=\{{)"
 )
 
 
@@ -219,7 +219,9 @@ DEEPSEEK_V31 = _deepseek("deepseek_v31", fenced=False)
 _KIMI = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
 _KIMI_CALL, _KIMI_END = "<|tool_call_begin|>", "<|tool_call_end|>"
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
-_KIMI_HEAD = head_of(rf"\s*(?:functions\.)?([^\s:<>{{}}]+)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}\s*(?=\{{)")
+_KIMI_HEAD = head_of(
+    rf"\s*+(?:functions\.)?([^\s:<>{{}}]+)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}\s*(?=\{{)"
+)
 
 
 def _read_kimi(text: str, schemas: Schemas) -> list[WrittenCall]:
@@ -246,7 +248,7 @@ KIMI = Convention(
 
 MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
 _MISTRAL, _MISTRAL_ARGUMENTS, _MISTRAL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-_MISTRAL_NAMED = r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)"
+_MISTRAL_NAMED = r"\s*+([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*+)?(?:\[ARGS\])?\s*(?=\{)"
 _MISTRAL_HEAD = head_of(f"(?:{_MISTRAL_NAMED}|{_JSON_HEAD})")
 _read_named = _read_after(head_of(_MISTRAL_NAMED))
 
