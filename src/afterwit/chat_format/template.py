@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -206,21 +207,29 @@ def _named(messages: Sequence[Message]) -> list[Message]:
     calls: dict[str, ToolCall] = {}
     """The latest call of each id that a client sent."""
     used: set[str] = set()
-    waiting: list[tuple[str, ToolCall]] = []
+    made: list[ToolCall] = []
+    waiting: OrderedDict[int, str] = OrderedDict()
+    """The sent id of each call without a result, by its place in `made`."""
+    places: defaultdict[str, deque[int]] = defaultdict(deque)
     named = []
     for message in messages:
         if message.tool_calls:
-            waiting = []
-            for sent in message.tool_calls:
+            made, waiting, places = [], OrderedDict(), defaultdict(deque)
+            for place, sent in enumerate(message.tool_calls):
                 call = replace(sent, id=f"{sent.id}_{len(used)}") if sent.id in used else sent
                 used.add(call.id)
                 calls[sent.id] = call
-                waiting.append((sent.id, call))
-            message = replace(message, tool_calls=tuple(call for _, call in waiting))
+                made.append(call)
+                waiting[place] = sent.id
+                places[sent.id].append(place)
+            message = replace(message, tool_calls=tuple(made))
         if message.role == "tool":
-            id = message.tool_call_id or (waiting[0][0] if waiting else "")
-            place = next((place for place, (own, _) in enumerate(waiting) if own == id), None)
-            call_of = calls.get(id) if place is None else waiting.pop(place)[1]
+            id = message.tool_call_id or next(iter(waiting.values()), "")
+            call_of = calls.get(id)
+            if places[id]:
+                place = places[id].popleft()
+                del waiting[place]
+                call_of = made[place]
             if call_of is None:
                 message = replace(message, tool_call_id=id)
             else:
@@ -274,14 +283,18 @@ def _single_calls(messages: Sequence[Message]) -> Iterator[Message]:
         if len(message.tool_calls) < 2:
             yield message
             continue
-        results = list(takewhile(lambda result: result.role == "tool", messages[place:]))
-        place += len(results)
+        ids = {call.id for call in message.tool_calls}
+        others: list[Message] = []
+        results: defaultdict[str | None, list[Message]] = defaultdict(list)
+        while place < len(messages) and messages[place].role == "tool":
+            result = messages[place]
+            (results[result.tool_call_id] if result.tool_call_id in ids else others).append(result)
+            place += 1
         for index, call in enumerate(message.tool_calls):
             said = message if index == 0 else replace(message, content=None, reasoning=None)
             yield replace(said, tool_calls=(call,))
-            yield from (result for result in results if result.tool_call_id == call.id)
-        ids = {call.id for call in message.tool_calls}
-        yield from (result for result in results if result.tool_call_id not in ids)
+            yield from results.pop(call.id, ())
+        yield from others
 
 
 def _answered_tools(messages: Sequence[Message]) -> Iterator[Message]:

@@ -18,6 +18,7 @@ from afterwit.turn import Conversation, Message, ToolCall
 from tests.chat_format.families.transcripts import TOOLS
 from tests.chat_format.messages.templates import TEMPLATES
 from tests.fakes.models import tiny_qwen3
+from tests.timing import check_linear
 
 RULES = {
     "kimi": {"named_ids"},
@@ -332,3 +333,24 @@ def test_parallel_calls_without_ids_keep_their_results_in_order():
     results = [Message(role="tool", content=name, tool_call_id="") for name in ("read", "write")]
     messages = folded([Message(role="assistant", tool_calls=calls), *results], TemplateRules())
     assert [one.name for one in messages[1:]] == ["read", "write"]
+
+
+@pytest.mark.parametrize("sent", ["c{}", ""], ids=["ids", "no_ids"])
+def test_many_calls_with_many_results_are_folded_in_linear_time(sent: str) -> None:
+    def make(count: int) -> list[Message]:
+        calls = tuple(ToolCall(id=f"c{n}", name="look", arguments="{}") for n in range(count))
+        results = [
+            Message(role="tool", content="x", tool_call_id=sent.format(n) or None)
+            for n in reversed(range(count))
+        ]
+        return [says("user", "Hi"), Message(role="assistant", content=None, tool_calls=calls), *results]
+
+    check_linear(lambda messages: folded(messages, TemplateRules(many_calls=False)), make, 1_000)
+
+
+def test_a_result_follows_one_call_even_if_several_have_its_id() -> None:
+    calls = tuple(ToolCall(id=id, name="look", arguments="{}") for id in ("a", "a_2", "a", "a", "a"))
+    results = [Message(role="tool", content=str(n), tool_call_id="a") for n in range(4)]
+    messages = [says("user", "Hi"), Message(role="assistant", content=None, tool_calls=calls), *results]
+    said = folded(messages, TemplateRules(many_calls=False))
+    assert [message.content for message in said if message.role == "tool"] == ["0", "1", "2", "3"]
