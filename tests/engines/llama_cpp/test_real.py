@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from afterwit.chat_format.render import Renderer
 from afterwit.engines.port import Engine, Step, Weights
 from afterwit.errors import EngineError
 from afterwit.turn import Basis
@@ -67,6 +68,18 @@ async def test_ten_versions_under_32_streams_fail_no_response(engine: Engine, ad
     assert versions <= {*range(VERSIONS + 1)}
     assert len(versions) > VERSIONS // 2
     assert set((await say(engine, ask(PROMPT))).versions) == {engine.version} == {VERSIONS}
+
+
+async def test_a_response_whose_limit_is_within_a_character_ends_before_it(
+    engine: Engine, qwen: Path
+) -> None:
+    """The server reports no id of a byte that begins a character, and does again what it sampled greedily."""
+    renderer = Renderer.load(qwen)
+    bias = ((next(index for index in range(500) if renderer.spelled(index) == b"\xc3"), 100.0),)
+    request = ask(PROMPT, max_tokens=3, temperature=0.0, logit_bias=bias, ignore_eos=True)
+    steps = [step async for step in engine.generate(request)]
+    assert (steps[-1].ended, sum(len(step.ids) for step in steps)) == ("length", 0)
+    assert set((await say(engine, ask(PROMPT))).versions) == {0}, "the server is not away"
 
 
 async def test_a_version_whose_process_is_killed_is_served_again(

@@ -22,7 +22,7 @@ from afterwit.engines.port import TopLogprobs
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import SampleRequest, StreamChunk
 from afterwit.engines.server.settings import LlamaCppSettings
-from afterwit.errors import EngineError, RequestRefused
+from afterwit.errors import EngineError, EngineUnavailable, RequestRefused
 from afterwit.turn import Sampling
 
 TEXTS = {b"\xe6\x9d": 126, b"\xe6": 10, b"\x9d": 11, b" \xe6\x9d": 127, b"\xb1": 12, b"a": 13}
@@ -158,4 +158,40 @@ async def test_an_event_of_an_unknown_form_is_not_taken_for_a_broken_off_charact
     server = LlamaCppServer(client, LlamaCppSettings(), qwen, path="model.gguf")
     with pytest.raises(KeyError):
         await anext(server.sample(a_request()))
+    await server.close()
+
+
+class CutClient(ServerClient):
+    """Streams responses whose next id is always within a character, up to the limit or beyond it."""
+
+    def __init__(self, *more: Mapping[str, Any]) -> None:
+        super().__init__("http://127.0.0.1:1", key=None, silence_s=1)
+        self.more, self.asked = more, 0
+
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[Any], None]:
+        self.asked += 1
+        begun = [event(1, "a", row(13, b"a"))] if self.asked == 1 else []
+        yield [*begun, *self.more]
+
+
+@pytest.mark.parametrize(("temperature", "asked"), [(0.0, 2), (1.0, 17)])
+async def test_a_response_whose_limit_is_within_a_character_ends_before_it(
+    qwen: Path, temperature: float, asked: int
+) -> None:
+    """It was taken for a server that is away."""
+    client = CutClient(event(2, "", stop="limit"))
+    server = LlamaCppServer(client, LlamaCppSettings(), qwen, path="model.gguf")
+    chunks = [chunk async for chunk in server.sample(a_request(temperature=temperature))]
+    assert [(chunk.ids, chunk.ended) for chunk in chunks] == [((13,), None), ((), "length")]
+    assert client.asked == asked, "another request with the same result is not sent"
+    await server.close()
+
+
+async def test_a_response_of_broken_characters_fails_alone(qwen: Path) -> None:
+    server = LlamaCppServer(
+        CutClient(event(2, "\ufffd", row(13, b"a"))), LlamaCppSettings(), qwen, path="model.gguf"
+    )
+    with pytest.raises(EngineError, match="does not report the ids") as failed:
+        [chunk async for chunk in server.sample(a_request())]
+    assert not isinstance(failed.value, EngineUnavailable)
     await server.close()

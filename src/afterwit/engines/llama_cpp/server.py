@@ -68,7 +68,7 @@ PROBE_IDS = 65
 """Scoring costs as much as sampling, and this many ids show which weights answer."""
 PROCESSES = 3
 """Of the base, the live version, and a new one that is tested."""
-EMPTY = 8
+EMPTY = 16
 """Requests in a row without an id, after which a response counts as broken off."""
 UNENFORCED = frozenset(
     (
@@ -116,19 +116,29 @@ class LlamaCppServer(Server):
 
     async def sample(self, request: SampleRequest) -> AsyncGenerator[StreamChunk, None]:
         """The server ends a response at any end token of its vocabulary. If the request does not name that
-        one, and if the server does not report ids, the rest is requested again."""
+        one, and if the server does not report ids, the rest is requested again.
+
+        A response whose last ids are within a character ends before it if they are not reported.
+        """
         done: list[int] = []
-        empty = 0
+        empty, cut = 0, None
         while empty < EMPTY:
-            before = len(done)
-            async with aclosing(self._stream(request, done, empty)) as chunks:
-                async for chunk in chunks:
-                    done += chunk.ids
-                    yield chunk
-                    if chunk.ended:
-                        return
+            before, cut = len(done), None
+            try:
+                async with aclosing(self._stream(request, done, empty)) as chunks:
+                    async for chunk in chunks:
+                        done += chunk.ids
+                        yield chunk
+                        if chunk.ended:
+                            return
+            except Unreported as error:
+                cut = error
             empty = empty + 1 if len(done) == before else 0
-        raise EngineUnavailable("the server does not report the ids that it samples")
+            if cut is not None and empty and request.sampling.greedy:
+                break  # another request would sample the same
+        if cut is None or not cut.at_limit:
+            raise EngineError("the server does not report the ids that it samples")
+        yield StreamChunk(ids=(), logprobs=(), ended="length")
 
     async def _stream(
         self, request: SampleRequest, done: Sequence[int], tried: int
@@ -139,11 +149,7 @@ class LlamaCppServer(Server):
             async with aclosing(self._client(request.weights).events(COMPLETION, body)) as reads:
                 async for events in reads:
                     for event in events:
-                        try:
-                            chunk = response.take(event)
-                        except Unreported:
-                            return
-                        if chunk is not None:
+                        if (chunk := response.take(event)) is not None:
                             yield chunk
         except Refused as error:
             if "json_schema" in error.answer.message:
@@ -295,7 +301,12 @@ def unenforced(schema: Any) -> Iterator[str]:
 
 
 class Unreported(EngineError):
-    """Ids that the server does not report, and that the text of its event does not show."""
+    """Ids that the server does not report, and that the text of its event does not show. `at_limit`: they are
+    the last ones of a response of `max_tokens`."""
+
+    def __init__(self, message: str, *, at_limit: bool = False) -> None:
+        super().__init__(message)
+        self.at_limit = at_limit
 
 
 class Reader:
@@ -322,7 +333,8 @@ class Reader:
             return None
         rows, total = event.get("completion_probabilities", ()), event["tokens_predicted"]
         missing, self._seen = total - self._seen - len(rows), total
-        lost = self._recovered(event["content"], rows, missing) if missing else ()
+        at_limit = event["stop"] and event["stop_type"] == "limit"
+        lost = self._recovered(event["content"], rows, missing, at_limit=at_limit) if missing else ()
         ended = self._end(event["stop_type"]) if event["stop"] else None
         chunk = StreamChunk(
             ids=(*lost, *(row["id"] for row in rows)),
@@ -341,11 +353,14 @@ class Reader:
             return "stop"
         return "length" if kind == "limit" else None
 
-    def _recovered(self, text: str, rows: Sequence[Mapping[str, Any]], count: int) -> Sequence[int]:
+    def _recovered(
+        self, text: str, rows: Sequence[Mapping[str, Any]], count: int, *, at_limit: bool
+    ) -> Sequence[int]:
         last = b"".join(bytes(row["bytes"]) for row in rows)
         whole = text.encode()
         if BROKEN in text or not rows or not whole.endswith(last):
-            raise Unreported("the server does not report how a character was broken off")
+            message = "the server does not report how a character was broken off"
+            raise Unreported(message, at_limit=at_limit)
         begun = whole[: len(whole) - len(last)]
         if (found := next(splits(begun, count, self._ids_of), None)) is None:
             raise Unreported(f"no {count} ids have the bytes {begun!r}")
