@@ -164,7 +164,7 @@ screenshots: $(VENV)/.installed-browser
 	$(BIN)/python -m tests.browser.screenshots demo-report/home
 
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs, and a quick run of all
-## benchmarks but the three slowest, which `make bench-quick` includes.
+## benchmarks that need no further packages.
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -172,7 +172,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(PYTEST) $(ALL_CORES) -m "not slow and $(ALONE)" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
-	$(BIN)/python -m benchmarks --quick --without judging prompts fleet --out build/benchmarks/quick.json
+	$(BIN)/python -m benchmarks --quick --out build/benchmarks/quick.json
 
 ## Writes constraints.txt: the newest versions of all packages that the extras need, for every platform. torch has its own rule above.
 constraints: $(VENV)/.installed-test
