@@ -144,6 +144,14 @@ def test_text_after_a_call_does_not_run_into_the_text_before_it(step):
 
 
 @pytest.mark.parametrize("step", [1, 1000])
+def test_a_message_after_a_call_is_a_paragraph_of_its_own_and_no_more(step):
+    channel = "<|start|>assistant<|channel|>"
+    call = f'{channel}commentary to=functions.write <|constrain|>json<|message|>{{"count": 2}}<|call|>'
+    text = f"{channel}final<|message|>I write.<|end|>{call}{channel}final<|message|>Done.<|return|>"
+    assert read("harmony", text.removeprefix("<|start|>assistant"), step).content == "I write.\n\nDone."
+
+
+@pytest.mark.parametrize("step", [1, 1000])
 def test_gemma_may_write_a_colon_without_call(step):
     said = read("gemma", "<|tool_call>:write{count:2}<tool_call|>", step)
     assert [(call.name, json.loads(call.arguments)) for call in said.tool_calls] == [("write", {"count": 2})]

@@ -15,7 +15,7 @@ _ELEMENT_NAME = re.compile(r"[^\s<>{}\"]+")
 
 class Elements:
     """Reads one notation. `call` and `parameter` are the first tags up to the name, and `sign` follows the
-    name; `end` is the last tag of a call. With `lines`, values stand on lines of their own."""
+    name; `end` is the last tag of a call. With `lines`, each value is on its own lines."""
 
     def __init__(self, call: str, parameter: str, sign: str, end: str, *, lines: bool) -> None:
         self._call, self._parameter, self._sign, self._end = call, parameter, sign, end

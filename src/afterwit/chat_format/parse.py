@@ -319,9 +319,9 @@ class ResponseParser:
             header = yield
 
     def _say(self, text: str) -> None:
-        """Content. Text after a call begins on a line of its own."""
+        """Content. Text after a call begins on a new line."""
         if text:
-            if self._content and self._said_calls < len(self._calls):
+            if self._content and self._said_calls < len(self._calls) and not text[0].isspace():
                 text = "\n" + text
             self._said_calls = len(self._calls)
             self._content.append(text)
