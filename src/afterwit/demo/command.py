@@ -53,10 +53,7 @@ def run(
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     played_in = world_named(world)
     chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
-    if (home / STORE).exists():
-        refuse_other(home)
-        console.say(f"replacing what an earlier demo left in {home}; --out keeps both")
-        shutil.rmtree(home)
+    replace_earlier(home, console)
     announce(console, chosen, title=recipe or "")
     with live_home(
         chosen.settings,
@@ -84,13 +81,18 @@ def run(
     console.say(f"what it learned, and from which words: `afterwit ledger --home {home}`")
 
 
-def refuse_other(home: Path) -> None:
-    """SettingError if the home is no demo's, AlreadyRunning if one runs over it."""
+def replace_earlier(home: Path, console: Terminal) -> None:
+    """Delete an earlier demo's home. SettingError if it belongs to something else, AlreadyRunning if it is in
+    use."""
+    if not (home / STORE).exists():
+        return
     models = {(world.folder / "model").parts[-4:] for world in WORLDS.values()}  # the package may have moved
     model = remembered_model(home)
     if model is not None and Path(model).parts[-4:] not in models:
         raise SettingError(f"{home} holds the home of something else: choose another --out")
     refuse_running(home, "a running demo is not replaced; choose another --out")
+    console.say(f"replacing what an earlier demo left in {home}; --out keeps both")
+    shutil.rmtree(home)
 
 
 def _watch(run: Run, interactions: int, line: Working, console: Terminal) -> None:

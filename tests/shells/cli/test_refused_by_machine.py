@@ -13,9 +13,10 @@ from afterwit import demo
 from afterwit.checkpoints.manifest import exclusive
 from afterwit.cli.app import app, main
 from afterwit.cli.options import private
-from afterwit.demo.command import refuse_other
+from afterwit.demo.command import replace_earlier
 from afterwit.errors import SettingError
 from afterwit.home.home import remember_model
+from afterwit.printing.terminal import Terminal
 from tests.disk import room_for
 
 MODEL = Path(demo.__file__).parent / "chat" / "model"
@@ -127,7 +128,8 @@ def test_a_demo_replaces_no_other_home(home: Path, capsys: pytest.CaptureFixture
 def test_a_demo_of_a_package_that_was_moved_is_known(home: Path) -> None:
     there = earlier(home)
     remember_model(there, home / "gone" / "afterwit" / "demo" / "tools" / "model")
-    refuse_other(there)
+    replace_earlier(there, Terminal())
+    assert not there.exists()
 
 
 def test_a_demo_replaces_no_home_that_is_in_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
