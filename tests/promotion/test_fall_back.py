@@ -61,7 +61,9 @@ def target(happened: Sequence[Event], known: Sequence[Version], without: Sequenc
         ([(CONFIRM, 1), (ALARM, 3), (CONFIRM, 2)], [UPDATE] * 3, 1),
     ],
 )
-def test_a_hold_and_an_alarm_return_to_the_confirmed_version(happened, made, expected):
+def test_a_hold_and_an_alarm_return_to_the_confirmed_version_if_all_since_lost_something(
+    happened, made, expected
+):
     assert target(events(*happened), versions(*made)) == expected
 
 
@@ -81,3 +83,43 @@ def test_after_a_hold_a_version_that_lost_nothing_stays(suite):
 
 def test_without_versions_there_is_nothing_to_return_from():
     assert target(events((ALARM, 0)), []) is None
+
+
+def learned(*suites: SuiteResult) -> list[Version]:
+    """The base, then an update with each of these results."""
+    return [*versions(), *(a_version(number, suite=suite) for number, suite in enumerate(suites, start=1))]
+
+
+def returned(known: list[Version], to: int) -> list[Version]:
+    number = known[-1].number + 1
+    reverts = tuple(range(to + 1, number))
+    back = a_version(number, parent=number - 1, origin=Origin.ROLLBACK, restores=to, reverts=reverts)
+    return [*known, back]
+
+
+def test_a_hold_returns_to_the_newest_version_that_lost_nothing_and_no_further():
+    known = learned(NOTHING_LOST, NOTHING_LOST, LOST, LOST)
+    assert target(events((HOLD, 4)), known) == 2
+    assert target(events((HOLD, 4)), known, without=[2]) == 1
+    assert target(events((CONFIRM, 1), (HOLD, 4)), known) == 2
+    assert target(events((CONFIRM, 3), (HOLD, 4)), known) == 3, "never before the confirmed one"
+    assert target(events((CONFIRM, 1), (ALARM, 4)), known) == 1, "an alarm returns to the confirmed one"
+
+
+def test_a_version_that_was_tested_in_other_kinds_alone_is_no_proof_that_it_lost_nothing():
+    other = SuiteResult(lost={"edit": (0, 4)}, evidence=0.5)
+    assert target(events((HOLD, 3)), learned(NOTHING_LOST, other, LOST)) == 1
+    assert target(events((HOLD, 2)), learned(other, LOST)) == 0
+
+
+def test_a_version_that_was_taken_back_is_not_returned_to():
+    known = returned(learned(NOTHING_LOST, NOTHING_LOST, LOST), 1)
+    assert target(events((HOLD, 5)), [*known, a_version(5, parent=4, suite=LOST)]) == 1
+
+
+def test_a_second_hold_after_such_a_return_goes_to_the_confirmed_version():
+    known = returned(learned(NOTHING_LOST, NOTHING_LOST, LOST), 2)
+    assert target(events((HOLD, 3)), known) is None, "it was returned to"
+    assert target(events((CONFIRM, 1), (HOLD, 3), (HOLD, 4)), known) == 1
+    assert target(events((HOLD, 3), (HOLD, 4)), known) == 0
+    assert target(events((CONFIRM, 1), (HOLD, 4)), known) is None, "a person returned to it"

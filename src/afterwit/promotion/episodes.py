@@ -10,7 +10,7 @@ which are kept as events. The suite decides on a hold. All events move the step 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
@@ -252,19 +252,41 @@ def due(
 ) -> tuple[int, Event] | None:
     """The version to return to now, and the event that requires it; None if there is nothing to take back.
 
-    An alarm returns to the version that was confirmed before it. So does a hold if the newest version has
-    itself lost something that was approved; else the next update begins there again. A confirmed version
-    whose weights are gone gives way to the one confirmed before it, and the first one to the base.
+    An alarm returns to the version that was confirmed before it. A hold returns to the newest one since then
+    that lost nothing, if the newest of all has itself lost something that was approved; else the next update
+    begins there again, and a second hold in a row after such a return goes to the confirmed version. One
+    whose weights are gone gives way to the one before it, and the first to the base.
     """
     decided = [event for event in events if event.kind is not EventKind.CONFIRM]
     if not decided or not versions:
         return None
     event, newest = decided[-1], versions[-1]
-    if event.kind is EventKind.HOLD:
-        if event.version != newest.number or newest.suite is None or not newest.suite.lost_turns:
-            return None
-    elif any(each.origin is Origin.ROLLBACK for each in versions if each.number > event.version):
-        return None
     before = (each for each in reversed(events[: events.index(event)]) if each.kind is EventKind.CONFIRM)
     target = next((each.version for each in before if has_weights(each.version)), 0)
+    if event.kind is EventKind.ALARM:
+        if any(each.origin is Origin.ROLLBACK for each in versions if each.number > event.version):
+            return None
+    elif event.version != newest.number:
+        return None
+    elif newest.suite is not None and newest.suite.lost_turns:
+        whole = (each.number for each in _that_lost_nothing(versions) if has_weights(each.number))
+        target = max(target, next(whole, 0))
+    elif newest.origin is not Origin.ROLLBACK or not _held_at(newest.parent, decided[:-1]):
+        return None
     return None if target in (newest.number, newest.restores) else (target, event)
+
+
+def _held_at(version: int | None, decided: Sequence[Event]) -> bool:
+    return bool(decided) and (decided[-1].kind, decided[-1].version) == (EventKind.HOLD, version)
+
+
+def _that_lost_nothing(versions: Sequence[Version]) -> Iterator[Version]:
+    """Newest first, those that stand, were tested in each kind in which the newest lost something, and lost
+    nothing."""
+    gone = {number for each in versions for number in each.reverts}
+    lost = {} if (newest := versions[-1].suite) is None else newest.lost
+    kinds = {name for name, (count, _) in lost.items() if count}
+    for each in reversed(versions):
+        suite = each.suite
+        if suite and each.number not in gone and not suite.lost_turns and kinds <= suite.lost.keys():
+            yield each
