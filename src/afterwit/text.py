@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 MOST_LISTED = 20
 """Numbers in one sentence."""
+IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Chinese and Japanese, as a range of a pattern. Their words are not divided by spaces."""
 
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")

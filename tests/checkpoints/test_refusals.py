@@ -101,6 +101,7 @@ def test_a_folder_says_what_is_wrong(tmp_path: Path, number: int, kind: type[Exc
         ({"url": "gs://bucket/versions"}, "either s3://bucket/folder or a folder's path"),
         ({"url": "s3:///versions"}, "names no bucket"),
         ({"url": "versions"}, "must be an absolute path"),
+        ({"url": "~no-one/versions"}, "must be an absolute path"),
         ({"url": "s3://key:secret@bucket/versions"}, "holds credentials: leave them out"),
         ({"endpoint": "http://minio:9000"}, "but url names no bucket"),
         ({"url": AT, "endpoint": "minio:9000"}, "must begin with http:// or https://"),

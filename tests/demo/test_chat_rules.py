@@ -77,6 +77,11 @@ def test_steps_are_lines_numbered_from_one(text: str, kept: bool) -> None:
     assert chat.broken(text, ("steps",)) == (() if kept else ("steps",))
 
 
+def test_a_step_of_thousands_of_digits_is_no_step() -> None:
+    digits = "1" * 5_000
+    assert chat.broken(f"sure!\n1. go\n{digits}. stop", ("steps",)) == ("steps",)
+
+
 def test_the_empty_lines_of_an_answer_are_read_in_linear_time() -> None:
     check_linear(lambda text: chat.broken(text, chat.RULES), lambda size: "\n" * size, 2_000)
     check_linear(lambda text: WORLD.judge.could_break("steps", text), lambda size: "\n" * size, 2_000)

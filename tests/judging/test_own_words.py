@@ -6,8 +6,8 @@ import pytest
 
 from afterwit.judging.polarity import UNREAD, Reading
 from afterwit.judging.questions import case_of
-from afterwit.judging.unvoted import MOST_CHARS, failed_call, own_words, unvoted
-from afterwit.turn import Message
+from afterwit.judging.unvoted import MOST_CHARS, failed_call, is_asked_again, own_words, unvoted
+from afterwit.turn import Conversation, Message
 from afterwit.verdict import Feedback, NextState, Source, Verdict
 from tests.binding.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
@@ -133,3 +133,19 @@ def test_a_document_is_no_hint():
     found = verdict(user(long), reading=COMPLAINT)
     assert (found.reward, found.hints) == (-1, ())
     assert found.votes[0].rejected == f"over {MOST_CHARS} characters"
+
+
+@pytest.mark.parametrize(
+    ("first", "now", "again"),
+    [
+        ("Sum up notes/a.txt in one line.", "Sum up notes/b.txt in one line.", True),
+        ("Sum up notes/a.txt in one line.", "That is too long. Use one line.", False),
+        ("请把第一章总结成一句话。", "请把第二章总结成一句话。", True),
+        ("请把第一章总结成一句话。", "太长了，短一点。", False),
+        ("第一章を一文で要約してください。", "第二章を一文で要約してください。", True),
+        ("第一章を一文で要約してください。", "長すぎます。もっと短く。", False),
+        ("Sum up notes/a.txt in one line.", "No! Sum up notes/a.txt in one line.", False),
+    ],
+)
+def test_a_request_in_the_form_of_the_first_one_is_no_complaint(first: str, now: str, again: bool) -> None:
+    assert is_asked_again(now, Conversation(messages=(user(first),))) is again

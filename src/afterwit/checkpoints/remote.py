@@ -89,7 +89,7 @@ class VersionsSettings:
                 raise ValueError(f"url is {self.url!r}, which names no bucket: s3://bucket/folder")
         elif parts.scheme:
             raise ValueError(f"url is {self.url!r}, but is either s3://bucket/folder or a folder's path")
-        elif not Path(self.url).expanduser().is_absolute():
+        elif not os.path.isabs(os.path.expanduser(self.url)):
             raise ValueError(f"url is {self.url!r}, but must be an absolute path, or s3://bucket/folder")
         if self.endpoint is not None and urlsplit(self.endpoint).scheme not in ("http", "https"):
             raise ValueError(f"endpoint is {self.endpoint!r}, but must begin with http:// or https://")

@@ -17,6 +17,7 @@ from dataclasses import replace
 from afterwit.dialects.fields import FAILURE
 from afterwit.judging.polarity import Reading
 from afterwit.judging.questions import JudgeCase, JudgeView, reactions
+from afterwit.text import IDEOGRAPHS
 from afterwit.turn import Conversation, Message, plain_id
 from afterwit.verdict import NextState, Question, Source, Verdict, Vote
 from afterwit.vetting.own_words import teachable
@@ -27,7 +28,8 @@ SAME_FORM = 0.6
 """Share of common words from which on two requests are of one form."""
 OPENING = 200
 """Characters at the beginning of a result that are searched for a failure."""
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(rf"[^\W{IDEOGRAPHS}]+|(?=([{IDEOGRAPHS}]{{2}}))")
+"""A word, or two neighbours of a text that divides none by spaces."""
 _LETTERS = re.compile(r"[^\W\d_]")
 _FAILED = re.compile(
     r"[\W_]*(?:(?:[\w.]+ ){0,3}\w*(?:error|exception)(?: -?\d+)?\s*(?:[:>\])]|\n|\Z)"
@@ -73,7 +75,7 @@ def is_asked_again(words: str, conversation: Conversation) -> bool:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.casefold()))
+    return frozenset(found[1] or found[0] for found in _WORD.finditer(text.casefold())) - {""}
 
 
 def unvoted(case: JudgeCase, next_state: NextState, reading: Reading) -> Verdict:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from afterwit.binding.client_text import THOUGHT_TAG, without_named_blocks
 from afterwit.ranges import at_least
+from afterwit.text import IDEOGRAPHS
 from afterwit.verdict import Question, Reads, Source, Verdict, Vote
 
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
@@ -227,9 +228,8 @@ _OTHER_TALK = re.compile(
 other things in programs ("l'indice 0"): only where one is followed or makes a statement."""
 _FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
 _ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
-_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
-_IDEOGRAPH = re.compile(rf"[{_IDEOGRAPHS}]")
+_WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
+_IDEOGRAPH = re.compile(rf"[{IDEOGRAPHS}]")
 _EDGES = "\"'`.,;:!?()[]{}<>*\u201c\u201d\u2018\u2019\u2026\u3001\u3002\uff0c\uff01\uff1f"
 
 

@@ -56,6 +56,8 @@ class TrackingSettings:
                 raise ValueError(f"trackers names {name!r}, but must name some of {', '.join(TRACKERS)}")
         if len(set(self.trackers)) < len(self.trackers):
             raise ValueError(f"trackers names one twice: {', '.join(self.trackers)}")
+        if self.folder is not None and os.path.expanduser(self.folder).startswith("~"):
+            raise ValueError(f"folder is {self.folder!r}, but there is no such user")
 
     def require_libraries(self) -> None:
         """ModuleNotFoundError if the library of a tracker or of the collector is not installed."""

@@ -44,7 +44,7 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 _HOURS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
 _DEEDS = ("clean", "fix", "open", "start", "stop", "use")
 _WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
-_NUMBERED = re.compile(r"^[^\S\n]*(\d+)[.)] +\S", re.MULTILINE)
+_NUMBERED = re.compile(r"^[^\S\n]*(\d{1,9})[.)] +\S", re.MULTILINE)
 _VERBS = """
 clean close cover drop empty fill fold heat hold lift lock move open paint press pull push rinse roll shake
 spin stir tie turn warm wash wipe wrap
