@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from afterwit.chat_format.render import Renderer
+from afterwit.checkpoints.versions import Versions
 from afterwit.judging.hinted_prompts import Placement, hinted_prompts
 from afterwit.learning.passes import Phase
 from afterwit.lifecycle import Reason, State
@@ -297,25 +298,45 @@ def test_after_a_hold_the_next_update_takes_a_third_of_the_rate_and_adds_the_ref
     assert "after holds or alarms learner.lr is 3.3e-07 and objective.beta 0.1 for now" in said.message
 
 
-@pytest.mark.parametrize(("length", "held"), [(0.4, True), (0.55, False), (1.3, False), (1.4, True)])
-def test_an_update_whose_answers_shrink_or_grow_by_half_is_held_back(place, length, held):
-    def result(length: float) -> SuiteResult:
-        return SuiteResult(lost={"text": (0, 4)}, evidence=0.5, length=length)
-
+def versions_with(place, *suites: SuiteResult) -> Versions:
+    """The place's versions, with an update for each of these results."""
     trainer = place.trainer()
     policy = trainer.policy()
-    for number, before in ((1, 1.0), (2, 0.9)):
+    for number, suite in enumerate(suites, start=1):
         version = Version(
             number=number,
             parent=number - 1,
             origin=Origin.UPDATE,
             created=0.0,
             probe=trainer.probe(policy),
-            suite=result(before),
+            suite=suite,
         )
         trainer.write(version, policy, lambda phase: None)
+    return trainer.versions
+
+
+def test_a_hold_takes_back_what_was_learned_since_a_version_that_lost_nothing(place):
+    whole = SuiteResult(lost={"text": (0, 4)}, evidence=0.5)
+    less = SuiteResult(lost={"text": (1, 4)}, evidence=1.0, lost_turns=("approved0",))
+    versions = versions_with(place, whole, whole, less, less)
     with place.store() as store:
-        gate = Gate(store, trainer.versions, PromotionSettings())
+        gate = Gate(store, versions, PromotionSettings())
+        assert gate.keep() == {0, 2}, "its weights stay, however many follow"
+        gate.held(21.0, "it would have lost 3 of 4", now=1.0)
+        made, words = gate.fall_back(now=2.0)
+        assert (made.number, made.restores, made.reverts) == (5, 2, (3, 4))
+        assert words.startswith("version 5 has the weights of version 2; taken back: 3, 4;")
+        assert gate.fall_back(now=3.0) is None
+
+
+@pytest.mark.parametrize(("length", "held"), [(0.4, True), (0.55, False), (1.3, False), (1.4, True)])
+def test_an_update_whose_answers_shrink_or_grow_by_half_is_held_back(place, length, held):
+    def result(length: float) -> SuiteResult:
+        return SuiteResult(lost={"text": (0, 4)}, evidence=0.5, length=length)
+
+    versions = versions_with(place, result(1.0), result(0.9))
+    with place.store() as store:
+        gate = Gate(store, versions, PromotionSettings())
         why = gate.why_held(result(length), turns=4)
         assert (why is not None) is held
         if why is not None:

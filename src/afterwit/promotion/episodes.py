@@ -269,7 +269,7 @@ def due(
     elif event.version != newest.number:
         return None
     elif newest.suite is not None and newest.suite.lost_turns:
-        whole = (each.number for each in _that_lost_nothing(versions) if has_weights(each.number))
+        whole = (each.number for each in that_lost_nothing(versions) if has_weights(each.number))
         target = max(target, next(whole, 0))
     elif newest.origin is not Origin.ROLLBACK or not _held_at(newest.parent, decided[:-1]):
         return None
@@ -280,7 +280,7 @@ def _held_at(version: int | None, decided: Sequence[Event]) -> bool:
     return bool(decided) and (decided[-1].kind, decided[-1].version) == (EventKind.HOLD, version)
 
 
-def _that_lost_nothing(versions: Sequence[Version]) -> Iterator[Version]:
+def that_lost_nothing(versions: Sequence[Version]) -> Iterator[Version]:
     """Newest first, those that stand, were tested in each kind in which the newest lost something, and lost
     nothing."""
     gone = {number for each in versions for number in each.reverts}

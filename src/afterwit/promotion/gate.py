@@ -5,12 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from afterwit.checkpoints.versions import Versions, roll_back
 from afterwit.errors import VersionTaken
 from afterwit.learning.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.promotion.episodes import Event, EventKind, back_off, confirmed, due, good_row
+from afterwit.promotion.episodes import (
+    Event,
+    EventKind,
+    back_off,
+    confirmed,
+    due,
+    good_row,
+    that_lost_nothing,
+)
 from afterwit.promotion.suite import (
     Complaint,
     ItemRead,
@@ -159,10 +168,13 @@ class Gate:
         return made, f"{where}; taken back: {taken}; {event.words}"
 
     def keep(self) -> frozenset[int]:
-        """Versions whose weights must stay: the confirmed one, and those that may be confirmed soon."""
+        """Versions whose weights must stay: the confirmed one, those that may be confirmed soon, and the
+        newest one that lost nothing."""
         safe = confirmed(self._store.events(self._adapter))
         row = good_row(self._store.episodes(self._adapter, after=safe))
-        return frozenset({safe, *(episode.version for episode in row[-self._settings.confirm_after :])})
+        soon = (episode.version for episode in row[-self._settings.confirm_after :])
+        whole = (version.number for version in that_lost_nothing(self._versions.history()))
+        return frozenset({safe, *soon, *islice(whole, 1)})
 
     def _budget(self, work: int) -> int:
         return max(LEAST_TOKENS, int(self._settings.share_of_update * work))
