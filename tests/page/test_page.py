@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from html import unescape
+from html import escape, unescape
 
 import httpx
 import pytest
@@ -328,7 +328,9 @@ async def test_with_keys_every_address_gives_the_same_way_in(browser: httpx.Asyn
     answers.append(await browser.post("/ui/versions/0/rollback"))
     answers.append(await browser.post("/ui/learning/pause"))
     assert {answer.status_code for answer in answers} == {401}
-    assert len({answer.text for answer in answers}) == 1
+    back = re.compile(r'name="then" value="(.*)"')
+    assert len({back.sub("", answer.text) for answer in answers}) == 1
+    assert back.findall(answers[1].text) == [f"/ui{VIEWS[1]}"]
     assert "afterwit keys add" in answers[0].text
     assert "t1" not in answers[0].text
 
@@ -355,6 +357,36 @@ async def test_a_key_signs_in_if_it_may_read_and_its_visit_ends_with_it(
     await gateway.store.call(lambda store: store.revoke_key("reader", now=1.0))
     gateway.clock.at += 10.0
     assert (await browser.get("/ui")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("asked", "then"),
+    [
+        ("/ui/turns?state=trained&q=a%26b", "/ui/turns?state=trained&q=a%26b"),
+        ("/ui", "/ui"),
+        ("/ui/sign-in", "/ui"),
+    ],
+)
+async def test_signing_in_leads_to_the_page_that_was_asked_for(
+    browser: httpx.AsyncClient, gateway: Serving, asked: str, then: str
+):
+    await gateway.add_key("reader", "read")
+    page = await browser.get(asked)
+    fields = {
+        name: unescape(value) for name, value in re.findall(r'name="(form|then)" value="(.*)"', page.text)
+    }
+    refused = await browser.post("/ui/sign-in", data={**fields, "key": "aw-x"})
+    assert f'value="{escape(then)}"' in refused.text
+    signed = await browser.post("/ui/sign-in", data={**fields, "key": "aw-reader"})
+    assert (signed.status_code, signed.headers["location"]) == (303, then)
+
+
+@pytest.mark.parametrize("then", ["https://evil.example/ui", "//evil.example", "/v1/models", "/uix", ""])
+async def test_signing_in_leads_to_the_page_alone(browser: httpx.AsyncClient, gateway: Serving, then: str):
+    await gateway.add_key("reader", "read")
+    form = token_of(await browser.get("/ui"))
+    signed = await browser.post("/ui/sign-in", data={"form": form, "key": "aw-reader", "then": then})
+    assert signed.headers["location"] == "/ui"
 
 
 @pytest.mark.parametrize("way", ["/ui/sign-in", "/ui/sign-out"])

@@ -27,6 +27,7 @@ VISIT_S = 12 * 3600
 """Seconds that a visit lasts."""
 MOST_VISITS = 256
 """Concurrent visits; one more ends the oldest."""
+HOME = "/ui"
 LOCAL_VISIT = "local"
 """The visit of forms without sign-in."""
 
@@ -48,10 +49,14 @@ class Access:
             caller = self._gateway.keys.holder(key_hash) if until >= self._gateway.now() else None
         return caller if caller is not None and caller.may(Permission.READ) else None
 
-    def sign_in_page(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
-        """The same for every address and every unfit key, so that it reveals nothing."""
+    def sign_in_page(
+        self, request: Request, *, problem: str | None = None, status: int = 401, then: str | None = None
+    ) -> Response:
+        """The same for every address, to which it leads back, and for every unfit key: it reveals nothing."""
         keyed = self._gateway.keys.keyed
-        facts = {"form_token": self.form_token(request), "problem": problem, "keyed": keyed}
+        if then is None:
+            then = _without_token(request) if request.method == "GET" else HOME
+        facts = {"form_token": self.form_token(request), "problem": problem, "keyed": keyed, "then": then}
         text = html.rendered("sign_in.html", facts)
         return html.html(text, status=status)
 
@@ -75,18 +80,21 @@ class Access:
             fields = await self.form(request)
         except RequestError as error:
             return self.sign_in_page(request, problem=error.message, status=error.status)
-        return self._begin(request, fields.get("key", "").strip())
+        then = fields.get("then", HOME)
+        if not then.startswith((f"{HOME}/", f"{HOME}?")) or then.startswith(f"{HOME}/sign-"):
+            then = HOME
+        return self._begin(request, fields.get("key", "").strip(), then=then)
 
     def enter(self, request: Request) -> Response | None:
         """Begin a visit by the token in an address, which then leaves the address. None if it has none."""
         token = request.query_params.get(TOKEN)
         return None if token is None else self._begin(request, token, then=_without_token(request))
 
-    def _begin(self, request: Request, key: str, *, then: str = "/ui") -> Response:
+    def _begin(self, request: Request, key: str, *, then: str) -> Response:
         key_hash = hash_key(key)
         caller = self._gateway.keys.holder(key_hash)
         if caller is None or not caller.may(Permission.READ):
-            return self.sign_in_page(request, problem=UNFIT_KEY)
+            return self.sign_in_page(request, problem=UNFIT_KEY, then=then)
         while len(self._visits) >= MOST_VISITS:
             del self._visits[next(iter(self._visits))]
         cookie = secrets.token_urlsafe(32)
@@ -101,7 +109,7 @@ class Access:
         except RequestError as error:
             return self.sign_in_page(request, problem=error.message, status=error.status)
         self._visits.pop(_visit(request), None)
-        response = see("/ui")
+        response = see(HOME)
         response.delete_cookie(_cookie_name(request), **_cookie_of(request))
         return response
 
