@@ -55,7 +55,7 @@ class ServeSettings:
     drain_s: float = 30.0
     """Seconds that running requests get after SIGTERM."""
     learner_restart_s: float = 5.0
-    """Seconds before a dead learner restarts; doubles up to 10, or to 300 if it cannot start."""
+    """Seconds before a dead learner restarts. They double up to 10, or up to 300 if it cannot start."""
 
     def __post_init__(self) -> None:
         within(self, 0, 65535, "port")
@@ -70,14 +70,14 @@ class StoreSettings:
     """`postgresql://user@host/database` for several machines; unset: `store.db` in the home. Set it in
     config.toml or the environment."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """For SQLite. NORMAL survives a killed process; FULL also a power loss, with a disk flush each
-    turn."""
+    """For SQLite. NORMAL survives a killed process, FULL also a power loss, at the cost of a disk flush
+    for each turn."""
     keep_days: float = 90.0
     """Days that ended turns are kept; waiting turns stay."""
     keep_gb: float = 20.0
-    """Size in GB above which the oldest ended turns go early."""
+    """Size in GB above which the oldest ended turns are removed early."""
     next_state_hours: float = 24.0
-    """Hours after which a turn without a next state ends; a late reply reopens it."""
+    """Hours after which a turn without a next state is skipped; a late reply reopens it."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

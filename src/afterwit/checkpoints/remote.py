@@ -68,8 +68,8 @@ class VersionsSettings:
     endpoint: str | None = None
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
-    """The optimiser's state, which is most of the bytes with whole weights, goes to `url` with every n-th
-    version. A machine that starts from another version starts a new optimiser."""
+    """Every n-th version goes to `url` with the optimiser's state, which is most of the bytes with whole
+    weights. A machine that starts from another version starts a new optimiser."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")

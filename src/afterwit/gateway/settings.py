@@ -19,8 +19,8 @@ class GatewaySettings:
     max_body_bytes: int = 16 * 2**20
     """Bytes of one request."""
     max_requests: int = 256
-    """Choices that run or wait; one more gets a 429. Each of several keys may hold four times as many as
-    are free. Also bounds the bodies that arrive at once."""
+    """Choices that run or wait; one more gets a 429. With several keys, each may hold four times as many
+    as are free. Also the most bodies that arrive at once."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of all unanswered requests' bodies; more get a 429."""
     retry_after_s: int = 2
@@ -28,7 +28,7 @@ class GatewaySettings:
     max_choices: int = 16
     """Largest `n` of a request."""
     body_timeout_s: float = 30.0
-    """Seconds between two pieces of a body; slower clients are cut off."""
+    """Seconds between two pieces of a body; a slower client is cut off."""
     response_timeout_s: float = 900.0
     """Seconds for one response, which then ends as at a length limit."""
     heartbeat_s: float = 5.0
@@ -36,7 +36,7 @@ class GatewaySettings:
     max_tokens: int = 8192
     """Tokens of a response if the client names no limit; the context bounds all limits."""
     reward_from: float = 0.5
-    """A number by `/v1/feedback` of at least this size is a reward of 1 or -1, a smaller one 0."""
+    """Numbers by `/v1/feedback` of at least this size are rewards of 1 or -1, smaller ones 0."""
     session_credit: Literal["last", "all"] = "last"
     """The turns that get a session's reward: `last` or `all`."""
     force_temperature: float | None = None
@@ -44,15 +44,15 @@ class GatewaySettings:
     allowed_hosts: tuple[str, ...] = ()
     """Host names that requests may use besides loopback's; empty, with keys: any."""
     allowed_origins: tuple[str, ...] = ()
-    """Other web pages' origins that may call, such as `https://name:port` or `app://obsidian.md`."""
+    """Origins of other web pages that may call, such as `https://name:port` or `app://obsidian.md`."""
     key_refresh_s: float = 2.0
     """Seconds until a revoked key stops working."""
     tool_call_parser: str = AUTO
-    """The form of tool calls and reasoning: `auto` follows the chat template, a name is one of
-    [Models](models.md#families), `none` leaves calls as text."""
+    """The form of tool calls and reasoning: one of [Models](models.md#families); `auto` follows the chat
+    template, `none` leaves calls as text."""
     thread_from_bytes: int = 16_384
-    """Bytes of a body or characters of a conversation above which a thread renders it, so that streams go
-    on."""
+    """Bytes of a body, or characters of a conversation, above which a thread renders it, so that streams
+    go on."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)

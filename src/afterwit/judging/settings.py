@@ -38,20 +38,20 @@ class JudgeSettings:
     prompts: Literal["full", "short"] = "full"
     """`short` is for judges of a few million parameters, as in the demo."""
     thinking: bool = False
-    """Whether the embedded judge thinks first (`enable_thinking`): better, far slower."""
+    """Whether the embedded judge thinks first (`enable_thinking`): better, but far slower."""
     votes: int = 3
-    """m: answers to each of two questions; 3 as published."""
+    """Answers to each of the two questions; 3 as published."""
     temperature: float = 0.6
     """Sampling temperature of the judge; as published."""
     accept: Accept = Accept.MAJORITY
     """Valid votes that must give a hint: a `majority`, or `any` as published."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """The verdicts that count. `off`: all. `consistent`: those whose votes on both questions support the
-    reward more than they contradict it. `unanimous`: those of undivided votes. `auto`: `consistent` while
-    a fifth of the newest answers seem wrong, else `off`."""
+    """The verdicts that count. `off`: all. `unanimous`: those of undivided votes. `consistent`: those
+    whose votes on both questions support the reward more than they contradict it. `auto`: `consistent`
+    while a fifth of the newest answers seem wrong, else `off`."""
     follow_tries: int = 2
-    """Answers sampled with a hint in the prompt until the judge finds one that follows it; else the hint
-    does not train. 0: no check."""
+    """Answers sampled with a hint in the prompt until one follows it, by the judge; else the hint does
+    not train. 0: no check."""
     siblings: bool = False
     """Whether a good answer to the same prompt teaches a bad turn without a hint (SDPO)."""
     max_candidates: int = 3
@@ -78,7 +78,7 @@ class JudgeSettings:
     next_state_chars: int = 8000
     """Characters of the next state, shared among its messages."""
     max_concurrency: int = 16
-    """Calls of the judge at once."""
+    """Calls to the judge at once."""
     max_turns: int = 4
     """Turns judged at once, each with up to twice `votes` calls."""
     timeout_s: float = 120.0
@@ -88,9 +88,9 @@ class JudgeSettings:
     retry_base_s: float = 1.0
     """Seconds before the second try; doubles, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between tries, even if Retry-After is longer."""
+    """Longest wait between tries, even if Retry-After asks for more."""
     poll_s: float = 2.0
-    """Seconds between two looks for answered turns."""
+    """Seconds between searches for answered turns."""
     lease_s: float = 30.0
     """Seconds until another process may take a dead judge's turn."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)

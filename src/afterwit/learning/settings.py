@@ -49,12 +49,12 @@ class LearnerSettings:
     """false: turns are recorded, judged and wait for `afterwit train`."""
     lr: float | None = None
     """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter (1.5e-4 at a hidden
-    width of 2560), a tenth of that for whole weights; measured at 96 and 576. Published for 4B to 8B:
-    1e-4 and 1e-5. Too small a rate learns next to nothing."""
+    width of 2560), a tenth of that for whole weights; measured at widths of 96 and 576. Published for 4B
+    to 8B: 1e-4 and 1e-5. A rate that is too small learns next to nothing."""
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or whole weights, for all keys. `per_key`: an
     adapter for each API key. `per_session_group`: one for each group of a key's sessions (header
-    `X-Session-Group`); sessions without a group use the key's."""
+    `X-Session-Group`), besides the key's own."""
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter instead of their own."""
     teaches: Literal["own", "both"] = "own"
@@ -77,8 +77,8 @@ class LearnerSettings:
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. Published is 16, for many people; in one person's 50
-    conversations 16 had almost no effect."""
+    """New judged turns that start an update. 16 as published, for many people; with one person's 50
+    conversations that had almost no effect."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`."""
     max_wait_s: float = 1800.0
@@ -87,11 +87,11 @@ class LearnerSettings:
     """Hours by this machine's clock in which practice may run, such as `22:00-07:00`; new turns train at
     any hour. Unset: always."""
     turns_per_session_per_update: int = 1
-    """Turns of one session that wait for each other, at most `max_wait_s`, to share an update: less work,
-    later learning. 1: no waiting."""
+    """Turns of one session that wait for each other, at most `max_wait_s`, to share an update: less
+    work, but later learning. 1: no waiting."""
     batches_per_update: int = 4
-    """Most batches in an update when turns pile up; it takes a quarter of the queue. 1: always `batch`
-    turns."""
+    """Most batches in an update when turns pile up; an update takes a quarter of the queue. 1: always
+    `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch; 1 as published."""
     practice_epochs: int = 3
@@ -99,13 +99,13 @@ class LearnerSettings:
     practice_step: float = 0.5
     """Share of `lr` for each of these steps. They shrink to a quarter as the lesson is learned."""
     max_move: float = 0.1
-    """Nats, mean |log pi - log pi_old| of a batch's tokens, from which no further step follows. 0: no
-    bound."""
+    """Mean |log pi - log pi_old| of a batch's tokens, in nats, after which no further step is taken. 0:
+    no bound."""
     replay: int = 4
     """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
     of a preference to 0.22. An update takes up to twice as long."""
     max_staleness: int = 16
-    """Age in versions at which a turn, by its oldest token, is skipped as too far off policy."""
+    """Age in versions of a turn's oldest token at which the turn is skipped as too far off policy."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published."""
     source_share: float = 0.25
@@ -117,7 +117,7 @@ class LearnerSettings:
     review: Review = Review.FLAGGED
     """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`."""
     tool_hints: bool = False
-    """Whether tools' results alone may give a hint, as published. Off, a person must first accept the
+    """Whether tools' results alone may give a hint, as published. If not, a person must first accept the
     turn or approve the outcome."""
     teacher: str = "base"
     """The weights that read the hint: the policy's original (`base`) or present ones (`live`), their
@@ -132,7 +132,7 @@ class LearnerSettings:
     reference: str = "base"
     """The weights near which `objective.beta` keeps the policy; as for `teacher`."""
     reference_reads_hints: bool = True
-    """Whether the reference reads a turn's first hint. Off, [the KL takes back what hints
+    """Whether the reference reads a turn's first hint. If not, [the KL takes back what hints
     taught](algorithm.md#the-reference-kl-and-the-entropy-termspy)."""
     reference_device: str | None = None
     """Device of another checkpoint as reference. Unset: `learner.device`."""
@@ -141,13 +141,14 @@ class LearnerSettings:
     max_tokens: int = 32_768
     """Most tokens of prompt, hint and response of a turn that trains; bounds memory."""
     micro_batch_tokens: int | None = None
-    """Tokens of one pass (packed: without the longest row's): memory and speed, not the result. Unset:
-    4096, fewer on a small machine without a GPU."""
+    """Tokens of one pass (packed: without the longest row's). Changes memory and speed, not the result.
+    Unset: 4096, fewer on a small machine without a GPU."""
     packing: PackingChoice = "auto"
-    """`auto`: tokens that rows share (sessions, hints, retries) run once, if that saves a sixth and the
-    model allows it. `off`: each row alone."""
+    """`auto`: tokens that rows share (sessions, hints, retries) run once if that saves a sixth and the
+    model allows it. `off`: each row runs alone."""
     loss_backend: LossBackend = "fused"
-    """`fused`: loss and gradient a chunk of rows at a time. `plain`: all at once by autograd."""
+    """`fused`: loss and gradient for a chunk of rows at a time. `plain`: for all rows at once, by
+    autograd."""
     checkpointing: bool | None = None
     """Recompute activations in the backward pass: half the memory and 1.4 times the work in a pass of
     SmolLM2. Unset: only in passes of more than `micro_batch_tokens`."""
@@ -159,14 +160,14 @@ class LearnerSettings:
     threads: int = 0
     """CPU threads of torch. 0: half of the cores, fewer if they are busy when the learner starts."""
     measure_effects: bool = True
-    """Whether one more forward pass, at most a tenth of the update's work or 4,096 tokens, measures its
-    effect for `afterwit ledger`."""
+    """Whether one more forward pass measures an update's effect for `afterwit ledger`, with at most a
+    tenth of its work or 4,096 tokens."""
     keep_versions: int = 5
     """Newest versions that keep their weights; so do older ones at doubling distances."""
     mismatch_alarm: float = 0.2
     """Mean |log pi_old - log pi_b| under equal weights, in nats, that raises an alarm."""
     poll_s: float = 1.0
-    """Seconds between two looks at the store."""
+    """Seconds between searches for judged turns."""
     processes: int = 1
     """Processes that share an update's passes, each with the policy on its own device; at most `batch`.
     Under `torchrun`, its number of processes."""
@@ -174,8 +175,8 @@ class LearnerSettings:
     """Processes that share one copy of whole weights, gradient and optimiser state (FSDP2). Divides
     `processes`; all need the home on a shared disk."""
     patience_s: float = 600.0
-    """Seconds that processes wait for each other in an update; then all end and `serve` restarts them. A
-    single process that is silent this long is reported as hanging."""
+    """Seconds that processes wait for each other in an update; then all end, and `serve` restarts them.
+    A single process that is silent for so long is reported as hanging."""
     lease_s: float = 900.0
     """Seconds until another learner may take claimed turns; renewed during the update."""
     retry_s: float = 30.0

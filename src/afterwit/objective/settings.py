@@ -288,7 +288,8 @@ class ObjectiveSettings:
     token_eps_hi: float = 0.2
     """As eps_hi, for token OPD."""
     baseline: str = "none"
-    """Subtracted from the reward: nothing, a running mean, or the group's mean (a z-score)."""
+    """Subtracted from the reward: nothing (`none`), a running mean (`running`), or the group's mean
+    (`group`, a z-score)."""
     baseline_decay: float = 0.9
     """Share of the running mean that an update keeps."""
     is_cap: float = 2.0

@@ -32,24 +32,23 @@ class PracticeSettings:
     enabled: bool = True
     """false: a correction teaches once, by its own turn."""
     updates: int = 16
-    """Updates for one lesson until it is learned; as many again the next day, or when the correction is
-    repeated."""
+    """Most updates for one lesson; as many again the next day, or when the correction is repeated."""
     a_day: int = 192
     """Updates of all lessons within 24 hours."""
     max_tokens: int = 1024
     """Most tokens of a practised answer."""
     approved: float = 0.25
-    """Share of an update's prompts whose answers people approved. There the base teaches without the
+    """Share of an update's prompts whose answers people approved. On these the base teaches without the
     lesson."""
     synthetic: float = 0.5
-    """Share of an update's other prompts whose requests the model writes itself, more if too few are
-    recorded, because one prompt alone is learned by heart. 0, or with groups: none."""
+    """Share of an update's other prompts whose requests the model writes itself. It is larger if too few
+    are recorded, because one prompt alone is learned by heart. 0, or with groups: none."""
     group: int = 1
-    """Answers to each prompt of an update. Above 1, a judge that votes decides which follow the lesson:
-    they get the reward 1, the others -1, if there are both."""
+    """Answers to each prompt of an update. Above 1, a judge that votes gives answers that follow the
+    lesson the reward 1 and the others -1, if there are both."""
     at_once: bool = False
-    """Whether the prompts of a key's new conversations contain its unlearned lessons, the newest first.
-    The answers teach the model without them."""
+    """Whether a key's unlearned lessons, newest first, are added to the prompts of its new
+    conversations. The answers teach the model that does not read them."""
     at_once_lessons: int = 5
     """Lessons in one prompt, at most."""
     at_once_tokens: int = 256

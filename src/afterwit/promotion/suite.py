@@ -38,25 +38,26 @@ class PromotionSettings:
     may_lose: float = 0.10
     """Share of the approved responses of each kind that a new version may lose."""
     hold_at: float = 20.0
-    """Evidence (e-value) of a greater loss at which an update is held: at 20 at most 1 in 20 wrongly, if
-    responses are independent."""
+    """Evidence (e-value) of a greater loss at which an update is held. At 20, at most 1 in 20 is held
+    wrongly, if responses are independent."""
     per_kind: int = 16
     """Approved responses in the test for each kind: a tool with its flags, or text."""
     per_source: int = 6
-    """The most of these from one source (a key) if others approved some, or an equal part if that is more."""
+    """Most of these from one source (a key) if others approved some, or an equal part if that is
+    more."""
     share_of_update: float = 0.2
     """Tokens of the test as a share of the update's work, at least 4,096."""
     may_end_badly: float = 0.15
     """Share of requests that may [end badly](safety.md#the-watch-how-requests-end)."""
     alarm_at: float = 100.0
     """Evidence (e-value) that more requests end badly, at which versions since the confirmed one are
-    taken back. In simulations: after 46 requests if twice `may_end_badly` ended badly, falsely after
-    1,300 if an eighth did."""
+    taken back. In simulations that took 46 requests if twice `may_end_badly` ended badly; a false alarm
+    came after 1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
     `may_end_badly` of the newest 24 ending badly."""
     no_end_s: float = 1800.0
-    """Seconds without a tool's result after which a request counts as never ended."""
+    """Seconds without a tool's result after which the request counts as never ended."""
 
     def __post_init__(self) -> None:
         within(self, 0, 1, "may_lose", "may_end_badly", "share_of_update")

@@ -38,10 +38,10 @@ class PublishSettings:
     """When the engine loads new weights, and how many adapters it keeps."""
 
     poll_s: float = 1.0
-    """Seconds between two looks at the versions folder."""
+    """Seconds between searches for new versions."""
     adapters: int = 16
-    """Personal adapters (`learner.adapters`) in the engine, the last used ones; others are loaded on
-    request."""
+    """Most recently used personal adapters (`learner.adapters`) that stay in the engine; others are
+    loaded on request."""
     idle_s: float = 900.0
     """Seconds without a request before a personal adapter is unloaded."""
 

@@ -24,10 +24,10 @@ class EmbeddedSettings:
     slots: int = 16
     """Responses sampled at once with live weights, and as many with base weights; more wait."""
     prefill_chunk: int = 256
-    """Prompt tokens between two decode steps. More read prompts faster, fewer stream more evenly."""
+    """Prompt tokens between two decode steps: more read prompts faster, fewer stream more evenly."""
     prefill_beside: int = 0
-    """Mean prompt tokens per decode step while others decode. More read long prompts faster, fewer delay
-    the others less. 0: 32 on a CPU, 512 on a GPU."""
+    """Mean prompt tokens per decode step while other responses are sampled: more read prompts faster,
+    fewer delay the others less. 0: 32 on a CPU, 512 on a GPU."""
     prefix_cache_gib: float | None = None
     """GiB of keys and values kept for requests that begin like earlier ones. Unset: an eighth of the
     device's memory. 0: no reuse."""

@@ -32,7 +32,7 @@ class ServerSettings:
     patience_s: float = 120.0
     """Seconds that requests, and the start, wait for a server that is away; then a request gets a 502."""
     silence_s: float = 300.0
-    """Seconds without a byte before the server counts as gone; it sends none while it reads a prompt."""
+    """Seconds without a byte before the server counts as gone. It sends none while it reads a prompt."""
     watch_s: float = 1.0
     """Seconds between two health checks."""
 
@@ -88,7 +88,7 @@ class LlamaCppSettings(ServerSettings):
     context_length: int = 16_384
     """Tokens of prompt and response together, at most the model's limit."""
     slots: int = 2
-    """Responses at once; others wait. Each takes memory for a whole context in each process."""
+    """Responses at once; others wait. Each takes the memory of a whole context in each process."""
 
     def __post_init__(self) -> None:
         ServerSettings.__post_init__(self)
