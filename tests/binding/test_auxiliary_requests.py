@@ -293,3 +293,14 @@ def test_a_conversation_that_was_edited_last_is_found_again_without_its_beginnin
     assert edited.kind is Kind.UNKNOWN
     rest = memory.ask(agent(again, edited.response, SHORT), FINE)
     assert (rest.binding.parent, rest.binding.session) == (edited.id, edited.binding.session)
+
+
+@pytest.mark.parametrize("system", [(), (says("system", "You answer support tickets."),)])
+def test_a_form_that_names_the_possible_replies_is_no_copy_of_the_conversation_before(system):
+    form = "Read the ticket carefully. " * 9 + "Labels: needs human review, approve automatically. Ticket: "
+    memory = Memory()
+    asked = [talk(*system, says("user", form + text)) for text in ("my parcel is late", "I am happy")]
+    first = memory.ask(asked[0], says("assistant", "needs human review"))
+    second = memory.ask(asked[1], says("assistant", "approve automatically"))
+    assert (second.kind, second.binding.session) == (Kind.MAIN, second.id)
+    assert not first.next_state

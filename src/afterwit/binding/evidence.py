@@ -558,7 +558,8 @@ def paraphrased(incoming: IncomingRequest, recent: Sequence[Recent], after: int 
     """The session that a user message, from index `after` on, contains; several if it has as much of each.
 
     To compact a conversation, clients send it as text in one message, under other instructions. The wording
-    of the instructions changes, the conversation inside does not.
+    of the instructions changes, the conversation inside does not. A message that begins as one of the
+    conversation's own under the same system text follows the same form: forms may name possible replies.
     """
     carriers = [
         text for text in incoming.said("user", after=after) if len(text) > FEWEST_TEXTS * SHORTEST_TEXT
@@ -566,7 +567,10 @@ def paraphrased(incoming: IncomingRequest, recent: Sequence[Recent], after: int 
     held: dict[str, int] = defaultdict(int)
     for one in of_the_same_client(incoming, recent) if carriers else ():
         fewest = max(FEWEST_TEXTS, LEAST_SHARE * len(one.pieces))
+        same_system = one.shape is not None and one.shape.system == incoming.shape.system
         for text in carriers:
+            if same_system and text.startswith(tuple(one.pieces)):
+                continue
             count = sum(piece in text for piece in one.pieces if len(piece) < len(text))
             if count >= fewest:  # a session that branched is there once for each branch
                 held[one.session] = max(held[one.session], count)
