@@ -69,7 +69,7 @@ class VersionsSettings:
     """URL of an S3 server other than Amazon's, such as `http://minio.example:9000`."""
     state_every: int = 1
     """Every n-th version goes to `url` with the optimiser's state, which is most of the bytes with whole
-    weights. A machine that starts from another version starts a new optimiser."""
+    weights. From any other version a machine starts a new optimiser."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "state_every")

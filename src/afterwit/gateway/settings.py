@@ -20,7 +20,7 @@ class GatewaySettings:
     """Bytes of one request."""
     max_requests: int = 256
     """Choices that run or wait; one more gets a 429. With several keys, each may hold four times as many
-    as are free. Also the most bodies that arrive at once."""
+    as are free. Bodies that arrive have the same limit."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of all unanswered requests' bodies; more get a 429."""
     retry_after_s: int = 2
@@ -34,7 +34,7 @@ class GatewaySettings:
     heartbeat_s: float = 5.0
     """Seconds of silence before a heartbeat."""
     max_tokens: int = 8192
-    """Tokens of a response if the client names no limit; the context bounds all limits."""
+    """Tokens of a response if the client names no limit."""
     reward_from: float = 0.5
     """Numbers by `/v1/feedback` of at least this size are rewards of 1 or -1, smaller ones 0."""
     session_credit: Literal["last", "all"] = "last"
@@ -42,7 +42,7 @@ class GatewaySettings:
     force_temperature: float | None = None
     """Temperature of all main turns instead of the client's."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that requests may use besides loopback's; empty, with keys: any."""
+    """Host names that requests may use besides loopback's. Empty with keys: any."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of other web pages that may call, such as `https://name:port` or `app://obsidian.md`."""
     key_refresh_s: float = 2.0

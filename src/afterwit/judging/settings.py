@@ -46,12 +46,12 @@ class JudgeSettings:
     accept: Accept = Accept.MAJORITY
     """Valid votes that must give a hint: a `majority`, or `any` as published."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """The verdicts that count. `off`: all. `unanimous`: those of undivided votes. `consistent`: those
-    whose votes on both questions support the reward more than they contradict it. `auto`: `consistent`
-    while a fifth of the newest answers seem wrong, else `off`."""
+    """The verdicts that count. `off`: all. `unanimous`: of undivided votes. `consistent`: whose votes on
+    both questions support the reward more than they contradict it. `auto`: `consistent` while a fifth of
+    the newest answers seem wrong, else `off`."""
     follow_tries: int = 2
-    """Answers sampled with a hint in the prompt until one follows it, by the judge; else the hint does
-    not train. 0: no check."""
+    """Answers sampled with a hint until one follows it, by the judge; else the hint does not train. 0:
+    no check."""
     siblings: bool = False
     """Whether a good answer to the same prompt teaches a bad turn without a hint (SDPO)."""
     max_candidates: int = 3
@@ -59,14 +59,14 @@ class JudgeSettings:
     quote_words: int = 8
     """A hint may not quote this many words in a row of the next state."""
     pay_repeats: bool = False
-    """Whether votes may reward a tool call that repeats an earlier one word for word, as published."""
+    """Whether votes may reward a tool call that repeats an earlier one, as published."""
     calibrate: bool = True
-    """Whether the judge also votes, blindly, on turns with explicit feedback, for `afterwit judges`."""
+    """Whether the judge also votes, blindly, on turns with feedback, for `afterwit judges`."""
     check_every_s: float = 600.0
     """Seconds between checks of the judge."""
     placement: Placement = Placement.LAST_USER
-    """The hint's place: in the last user message, as published, or at the `end`, where more of the prompt
-    is shared."""
+    """The hint's place: the last user message, as published, or the `end`, which shares more of the
+    prompt."""
     max_tokens: int = 1024
     """Tokens of an answer; thinking needs 4096 to 8192."""
     context_chars: int = 8000

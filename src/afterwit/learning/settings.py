@@ -50,11 +50,11 @@ class LearnerSettings:
     lr: float | None = None
     """AdamW's constant step size. Unset: 5e-4 * (576 / width)^0.8 for an adapter (1.5e-4 at a hidden
     width of 2560), a tenth of that for whole weights; measured at widths of 96 and 576. Published for 4B
-    to 8B: 1e-4 and 1e-5. A rate that is too small learns next to nothing."""
+    to 8B: 1e-4 and 1e-5."""
     adapters: Division = "shared"
     """The weights that learn. `shared`: one adapter, or whole weights, for all keys. `per_key`: an
-    adapter for each API key. `per_session_group`: one for each group of a key's sessions (header
-    `X-Session-Group`), besides the key's own."""
+    adapter for each key. `per_session_group`: also one for each group of a key's sessions (header
+    `X-Session-Group`)."""
     shared_keys: tuple[str, ...] = ()
     """Keys that teach and use the shared adapter instead of their own."""
     teaches: Literal["own", "both"] = "own"
@@ -71,14 +71,14 @@ class LearnerSettings:
     """AdamW's decay of the gradient's square; as published."""
     adam_eps: float = 0.03
     """AdamW's epsilon as a gradient's norm: each weight gets it divided by the square root of the number
-    of weights. 0: 1e-8 for each weight, as published."""
+    of weights. 0: 1e-8 each, as published."""
     weight_decay: float = 0.1
     """AdamW's decay of matrices, not of norms and biases; as published."""
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. 16 as published, for many people; with one person's 50
-    conversations that had almost no effect."""
+    """New judged turns that start an update. Published is 16, for many people, which had almost no
+    effect in one person's 50 conversations."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`."""
     max_wait_s: float = 1800.0
@@ -102,18 +102,18 @@ class LearnerSettings:
     """Mean |log pi - log pi_old| of a batch's tokens, in nats, after which no further step is taken. 0:
     no bound."""
     replay: int = 4
-    """Trained turns with hints that join each update; 0 as published. Without them a model fell from 0.69
-    of a preference to 0.22. An update takes up to twice as long."""
+    """Trained turns with hints that join each update, which takes up to twice as long. Published is 0,
+    at which a model fell from 0.69 of a preference to 0.22."""
     max_staleness: int = 16
     """Age in versions of a turn's oldest token at which the turn is skipped as too far off policy."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published."""
     source_share: float = 0.25
     """Largest share of an update's new turns from one source (a key) if others wait, or an equal part if
-    that is more. 1: no limit."""
+    that is more."""
     source_turns_a_day: int = 0
-    """New turns of one source that train within 24 hours; more wait. 0: no limit. Set it before strangers
-    get keys."""
+    """New turns of one source that train within 24 hours. 0: no limit. Set it before strangers get
+    keys."""
     review: Review = Review.FLAGGED
     """Judged turns that wait for [review](steering.md#review): `all`, `flagged` or `off`."""
     tool_hints: bool = False
@@ -150,8 +150,8 @@ class LearnerSettings:
     """`fused`: loss and gradient for a chunk of rows at a time. `plain`: for all rows at once, by
     autograd."""
     checkpointing: bool | None = None
-    """Recompute activations in the backward pass: half the memory and 1.4 times the work in a pass of
-    SmolLM2. Unset: only in passes of more than `micro_batch_tokens`."""
+    """Whether the backward pass recomputes activations: half the memory and 1.4 times the work with
+    SmolLM2. Unset: in passes of more than `micro_batch_tokens`."""
     device: str = "auto"
     """torch device. `auto`: CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
@@ -160,8 +160,8 @@ class LearnerSettings:
     threads: int = 0
     """CPU threads of torch. 0: half of the cores, fewer if they are busy when the learner starts."""
     measure_effects: bool = True
-    """Whether one more forward pass measures an update's effect for `afterwit ledger`, with at most a
-    tenth of its work or 4,096 tokens."""
+    """Whether one more forward pass, of at most a tenth of an update's work or 4,096 tokens, measures
+    its effect for `afterwit ledger`."""
     keep_versions: int = 5
     """Newest versions that keep their weights; so do older ones at doubling distances."""
     mismatch_alarm: float = 0.2
@@ -170,13 +170,13 @@ class LearnerSettings:
     """Seconds between searches for judged turns."""
     processes: int = 1
     """Processes that share an update's passes, each with the policy on its own device; at most `batch`.
-    Under `torchrun`, its number of processes."""
+    Under `torchrun`, its number."""
     shards: int = 1
     """Processes that share one copy of whole weights, gradient and optimiser state (FSDP2). Divides
     `processes`; all need the home on a shared disk."""
     patience_s: float = 600.0
     """Seconds that processes wait for each other in an update; then all end, and `serve` restarts them.
-    A single process that is silent for so long is reported as hanging."""
+    A single process that is silent so long is reported as hanging."""
     lease_s: float = 900.0
     """Seconds until another learner may take claimed turns; renewed during the update."""
     retry_s: float = 30.0

@@ -258,18 +258,17 @@ class ObjectiveSettings:
     objective: str = "hybrid"
     """The terms by which rewards and hints train; see [the loss](algorithm.md#the-loss)."""
     w_rl: float = 0.2
-    """Weight of RL, or of the reward in `combine`; 0: OPD only. Published is 1, at which a model repeated
-    itself in 3 of 48 answers."""
+    """Weight of RL, or of the reward in `combine`. Published is 1, at which a model repeated itself in 3
+    of 48 answers."""
     w_opd: float = 1.0
-    """Weight of OPD, or of the teacher in `combine`; 0: RL only. As published."""
+    """Weight of OPD, or of the teacher in `combine`; as published."""
     k: int | None = None
     """Most likely ids kept per position. Unset, as published: 4, in top-K distillation 50."""
     subset: str = "student"
     """The ids that learn in top-K OPD."""
     hint_selection: str = "sequence_optimal"
-    """The hint that teaches: the `shortest`, the `longest`, a `random` one, or the one whose teacher
-    agrees most with the student over the response (`sequence_optimal`) or at each token
-    (`token_optimal`)."""
+    """The hint that teaches: the `shortest`, `longest`, a `random` one, or the one whose teacher agrees
+    most with the student over the response (`sequence_optimal`) or at each token (`token_optimal`)."""
     routing: Literal["all", "routed"] = "all"
     """`all`: a turn learns by all its terms, as published. `routed`: [by
     one](algorithm.md#routing-verdictpy)."""

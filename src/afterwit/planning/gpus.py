@@ -45,9 +45,9 @@ class PlacementSettings:
     learner: int = 0
     """GPUs of the learner, one for each of `learner.processes`. 0: it shares the policy's."""
     judge_model: str | None = None
-    """Folder or hub id of the judge server's model. Unset: the served model."""
+    """The judge server's model. Unset: the served one."""
     teacher_model: str | None = None
-    """Folder or hub id of the teacher server's model. Unset: the served model."""
+    """The teacher server's model. Unset: the served one."""
     context: int = 32_768
     """Tokens of the longest request that every engine can hold, at most the model's context."""
 

@@ -48,7 +48,7 @@ class PracticeSettings:
     lesson the reward 1 and the others -1, if there are both."""
     at_once: bool = False
     """Whether a key's unlearned lessons, newest first, are added to the prompts of its new
-    conversations. The answers teach the model that does not read them."""
+    conversations."""
     at_once_lessons: int = 5
     """Lessons in one prompt, at most."""
     at_once_tokens: int = 256

@@ -43,16 +43,15 @@ class PromotionSettings:
     per_kind: int = 16
     """Approved responses in the test for each kind: a tool with its flags, or text."""
     per_source: int = 6
-    """Most of these from one source (a key) if others approved some, or an equal part if that is
-    more."""
+    """Most of these from one source if others approved some, or an equal part if that is more."""
     share_of_update: float = 0.2
     """Tokens of the test as a share of the update's work, at least 4,096."""
     may_end_badly: float = 0.15
     """Share of requests that may [end badly](safety.md#the-watch-how-requests-end)."""
     alarm_at: float = 100.0
     """Evidence (e-value) that more requests end badly, at which versions since the confirmed one are
-    taken back. In simulations that took 46 requests if twice `may_end_badly` ended badly; a false alarm
-    came after 1,300 if an eighth did."""
+    taken back. Simulated: after 46 requests if twice `may_end_badly` ended badly, falsely after 1,300 if
+    an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
     `may_end_badly` of the newest 24 ending badly."""

@@ -62,11 +62,10 @@ class Redaction:
     """Secrets that never train, and that exports of training data replace."""
 
     kinds: tuple[SecretKind, ...] = ("keys", "cards", "emails")
-    """API keys and tokens, card numbers, e-mail addresses. Leave out `emails` if your agents write
-    mail."""
+    """Kinds of secrets. Leave out `emails` if your agents write mail."""
     patterns: tuple[str, ...] = ()
-    """Regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. They run over every response,
-    so bound their repetitions."""
+    """Regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. Bound their repetitions,
+    because they run over every response."""
 
     def __post_init__(self) -> None:
         for kind in self.kinds:

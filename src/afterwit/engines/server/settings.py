@@ -25,8 +25,8 @@ class ServerSettings:
     api_key_env: str | None = None
     """Environment variable that holds the server's API key, if it needs one."""
     swap: Swap = "adapters"
-    """How new weights are loaded. `adapters`: as LoRA adapters next to the base, which still judges.
-    `whole`: all weights are replaced while requests wait; for `learner.lora_rank = 0`."""
+    """How new weights are loaded. `adapters`: as LoRA adapters next to the base, which judges. `whole`,
+    for `learner.lora_rank = 0`: in place, while requests wait."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The server's precision. auto: as it reports, else as in config.json."""
     patience_s: float = 120.0
