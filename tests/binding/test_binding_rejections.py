@@ -121,3 +121,16 @@ def test_what_the_system_asked_for_between_two_messages_of_a_person_was_not_reje
     memory.ask(talk(HI, HELLO, MORE, SURE, HI), SURE)
     assert (first.next_state, aside.next_state, aside.kind) == ((MORE,), (), Kind.UNKNOWN)
     assert (after.kind, after.next_state) == (Kind.MAIN, (HI,))
+
+
+@pytest.mark.parametrize("told", ["{}", "For context:\n[writer] said: {}"])
+def test_a_reply_that_another_agent_is_told_was_not_rejected(told: str):
+    memory = Memory()
+    writer, critic = says("system", "You are the writer."), says("system", "You are the critic.")
+    poem, criticism = says("assistant", "The sea is wide and blue."), says("assistant", "Too short.")
+    written = memory.ask(talk(writer, HI, HI), poem)
+    judged = memory.ask(talk(critic, HI, HI, says("user", told.format(poem.content))), criticism)
+    assert (written.next_state, judged.binding.session) == ((), judged.id)
+    answer = says("user", criticism.content)
+    memory.ask(talk(writer, HI, HI, poem, answer), SURE)
+    assert written.next_state == (answer,)

@@ -246,7 +246,8 @@ def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate
     """The sessions that a request continues, or may continue: binding needs their replies.
 
     It names one of their calls, quotes a summary, begins as they do and has a later reply, or begins as they
-    do and calls under ids of its own, appends a tool's words to the reply, or has another reply there.
+    do and calls under ids of its own, appends a tool's words to the reply, or has another reply or one more
+    message there.
     """
     *_, sessions = _direct(incoming, candidates)
     return sessions | {
@@ -257,6 +258,7 @@ def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate
             _calls_under_other_ids(incoming, each.depth)
             or _observed(incoming, each.depth) is not None
             or _replied_otherwise(incoming, each)
+            or each.depth == incoming.depth - 1
         )
     }
 
@@ -449,8 +451,9 @@ def _rejected(
     """The turn whose prompt the request continues without its response; None if that is uncertain.
 
     One message follows the prompt: the complaint. It answers no turn if the response was not delivered. If it
-    is the assistant's, the response was edited, not rejected. If there are more messages, or one hands a
-    conversation over, a compaction left the replies out. An empty reply is not rejected by its absence, nor
+    is the assistant's, the response was edited, not rejected, and if it is the response itself, another agent
+    is told of it. If there are more messages, or one hands a conversation over, a compaction left the replies
+    out. An empty reply is not rejected by its absence, nor
     is one that a later turn of the same prompt replaced by an empty one, nor one to the system's words alone:
     the request answers the reply before them.
     """
@@ -467,12 +470,23 @@ def _rejected(
         and (parent is None or parent.candidate.depth < each.depth or parent.candidate.age < each.age)
         and (parent is None or each.turn != parent.candidate.turn)
         and (parent is None or not _adds_no_words(each, parent.candidate))
+        and not _told_to_another(incoming, each)
     ]
     if len({each.session for each in leaves}) != 1:
         return None
     complaint = incoming.segments[-1].message
     edited = incoming.messages[complaint].role == "assistant"
     return None if edited or is_handoff(incoming.texts[complaint]) else latest(leaves)
+
+
+def _told_to_another(incoming: IncomingRequest, candidate: Candidate) -> bool:
+    """Whether the last message is the turn's reply: agents that work together get each other's replies as
+    messages of the user, under their own system texts, some with the name of the other agent."""
+    said, reply = incoming.texts[incoming.segments[-1].message], candidate.reply
+    if not reply or said == reply:
+        return bool(reply)
+    another = candidate.shape is not None and candidate.shape.system != incoming.shape.system
+    return another and len(reply) >= SHORTEST_TEXT and reply in said
 
 
 def _adds_no_words(turn: Candidate, parent: Candidate) -> bool:
