@@ -88,7 +88,7 @@ class JudgeSettings:
     retry_base_s: float = 1.0
     """Seconds before the second try; doubles, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between tries, even if Retry-After asks for more."""
+    """Longest wait between tries, even if Retry-After is longer."""
     poll_s: float = 2.0
     """Seconds between searches for answered turns."""
     lease_s: float = 30.0

@@ -15,7 +15,7 @@ class AtroposSettings:
     url: str = "http://127.0.0.1:8000"
     """URL of `run-api`."""
     poll_s: float = 1.0
-    """Seconds between requests while the server has no batch; doubles up to `longest_poll_s`."""
+    """Seconds between requests until the server has a batch; doubles up to `longest_poll_s`."""
     longest_poll_s: float = 15.0
     """Longest such wait; environments stop sending while a batch waits."""
     timeout_s: float = 120.0
