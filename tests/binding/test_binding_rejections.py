@@ -127,10 +127,16 @@ def test_what_the_system_asked_for_between_two_messages_of_a_person_was_not_reje
 def test_a_reply_that_another_agent_is_told_was_not_rejected(told: str):
     memory = Memory()
     writer, critic = says("system", "You are the writer."), says("system", "You are the critic.")
-    poem, criticism = says("assistant", "The sea is wide and blue."), says("assistant", "Too short.")
+    poem, criticism = (
+        says("assistant", "The sea is wide and blue, and never still."),
+        says("assistant", "It is too short."),
+    )
     written = memory.ask(talk(writer, HI, HI), poem)
     judged = memory.ask(talk(critic, HI, HI, says("user", told.format(poem.content))), criticism)
     assert (written.next_state, judged.binding.session) == ((), judged.id)
-    answer = says("user", criticism.content)
+    answer = says("user", told.format(criticism.content))
+    editor = talk(says("system", "You are the editor."), HI, HI, judged.conversation.messages[-1], answer)
+    edited = memory.ask(editor, SURE)
+    assert (judged.next_state, edited.binding.session) == ((), edited.id)
     memory.ask(talk(writer, HI, HI, poem, answer), SURE)
     assert written.next_state == (answer,)

@@ -453,9 +453,8 @@ def _rejected(
     One message follows the prompt: the complaint. It answers no turn if the response was not delivered. If it
     is the assistant's, the response was edited, not rejected, and if it is the response itself, another agent
     is told of it. If there are more messages, or one hands a conversation over, a compaction left the replies
-    out. An empty reply is not rejected by its absence, nor
-    is one that a later turn of the same prompt replaced by an empty one, nor one to the system's words alone:
-    the request answers the reply before them.
+    out. An empty reply is not rejected by its absence, nor is one that a later turn of the same prompt
+    replaced by an empty one, nor one to the system's words alone: the request answers the reply before them.
     """
     start = 0 if parent is None else parent.after
     leaves = [
@@ -470,7 +469,12 @@ def _rejected(
         and (parent is None or parent.candidate.depth < each.depth or parent.candidate.age < each.age)
         and (parent is None or each.turn != parent.candidate.turn)
         and (parent is None or not _adds_no_words(each, parent.candidate))
-        and not _told_to_another(incoming, each)
+        and not _told_to_another(
+            incoming.said("user", after=incoming.message_after(each.depth)),
+            each.reply,
+            each.shape,
+            incoming.shape,
+        )
     ]
     if len({each.session for each in leaves}) != 1:
         return None
@@ -479,14 +483,17 @@ def _rejected(
     return None if edited or is_handoff(incoming.texts[complaint]) else latest(leaves)
 
 
-def _told_to_another(incoming: IncomingRequest, candidate: Candidate) -> bool:
-    """Whether the last message is the turn's reply: agents that work together get each other's replies as
-    messages of the user, under their own system texts, some with the name of the other agent."""
-    said, reply = incoming.texts[incoming.segments[-1].message], candidate.reply
-    if not reply or said == reply:
-        return bool(reply)
-    another = candidate.shape is not None and candidate.shape.system != incoming.shape.system
-    return another and len(reply) >= SHORTEST_TEXT and reply in said
+def _told_to_another(said: Iterable[str], reply: str | None, asked: Shape | None, own: Shape) -> bool:
+    """Whether one of the user's messages, in a request of the shape `own`, is the `reply` to an earlier one.
+
+    Agents that work together get each other's replies as the user's, under their own system texts, some with
+    the name of the other agent.
+    """
+    if not reply:
+        return False
+    another = asked is not None and asked.system != own.system
+    named = another and len(reply) >= SHORTEST_TEXT
+    return any(text == reply or (named and reply in text) for text in said)
 
 
 def _adds_no_words(turn: Candidate, parent: Candidate) -> bool:
@@ -553,9 +560,11 @@ def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | No
     """The session whose user messages the request begins with, without the replies; None if there are
     several.
 
-    One message in common proves nothing: many conversations begin with the same words.
+    One message in common proves nothing: many conversations begin with the same words. Nor do several if the
+    reply is among the messages.
     """
-    asked = [text[:LONGEST_TEXT] for text in incoming.said("user")]
+    said = incoming.said("user")
+    asked = [text[:LONGEST_TEXT] for text in said]
     if incoming.last_reply is not None or len(asked) <= FEWEST_TEXTS:
         return None
     found = {
@@ -564,6 +573,9 @@ def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | No
         if 1 < len(one.asked) < len(asked)
         and sum(map(len, one.asked)) >= DISTINCTIVE
         and asked[: len(one.asked)] == list(one.asked)
+        and not _told_to_another(
+            said[len(one.asked) :], next(reversed(one.texts), None), one.shape, incoming.shape
+        )
     }
     return found.pop() if len(found) == 1 else None
 
