@@ -215,7 +215,8 @@ async def test_a_browser_signs_in_with_a_key_and_out_again(browser, world: World
     await page.get_by_role("alert").wait_for()
     await page.get_by_label("API key").fill("aw-admin")
     await page.get_by_role("button", name="Sign in").click()
-    await page.get_by_text("Do you correct it less").wait_for()
+    await page.get_by_role("button", name="Sign out admin").wait_for()
+    assert page.url == f"{world.url}/ui/turns/01k0000024"
     assert await page.evaluate("document.cookie") == ""
     await page.get_by_role("button", name="Sign out").click()
     await page.get_by_label("API key").wait_for()

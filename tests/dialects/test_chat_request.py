@@ -175,6 +175,7 @@ def test_tools_are_kept_as_they_were_sent():
         ("auto", ToolChoice.AUTO, None),
         ("none", ToolChoice.NONE, None),
         ("required", ToolChoice.REQUIRED, None),
+        ("any", ToolChoice.REQUIRED, None),
         ({"type": "auto"}, ToolChoice.AUTO, None),
         ({"type": "none"}, ToolChoice.NONE, None),
         ({"type": "required"}, ToolChoice.REQUIRED, None),
@@ -307,6 +308,7 @@ BAD = [
     ),
     ({"response_format": {"type": "json_object", "schema": 3}}, "invalid_type", "response_format.schema"),
     ({"continue_final_message": True}, "invalid_value", "continue_final_message"),
+    ({"messages": [{"role": "user", "content": "Go", "prefix": True}]}, "invalid_value", "prefix"),
     (
         {"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": True},
         "invalid_value",
@@ -364,6 +366,10 @@ def test_a_last_message_of_the_assistant_is_gone_on_from_if_the_client_says_so()
     request = parse(messages=BEGUN, continue_final_message=True, add_generation_prompt=False)
     assert request.prefill == "Once "
     assert [message.role for message in request.conversation.messages] == ["user"]
+    *before, last = BEGUN
+    assert parse(messages=[*before, last | {"prefix": True}]).prefill == "Once "
+    assert parse(messages=[*before, last | {"prefix": False}]).prefill == ""
+    assert parse(messages=[*before, last | {"prefix": True}, *before]).prefill == ""
 
 
 json_values = st.recursive(
@@ -491,5 +497,6 @@ def test_what_would_be_ignored_silently_is_refused_by_name(body):
 
 def test_the_effort_of_reasoning_is_a_template_argument_that_the_clients_own_overrule():
     assert parse(reasoning_effort="low").conversation.template_args == {"reasoning_effort": "low"}
+    assert parse(reasoning_effort="default").conversation.template_args == {}
     own = parse(reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "high"})
     assert own.conversation.template_args == {"reasoning_effort": "high"}

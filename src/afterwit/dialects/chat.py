@@ -84,6 +84,9 @@ MOST_ALTERNATIVES = 20
 FORMS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex")
 """Fields of vLLM and SGLang for the form of the content."""
 
+OTHER_CHOICES = {"any": ToolChoice.REQUIRED.value}
+"""Mistral's words for a choice of tools."""
+
 RENAMED = {
     "functions": "tools",
     "function_call": "tool_choice",
@@ -132,17 +135,22 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
 def _parse_begun(data: Mapping[str, Any], limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
     """The messages before the response, and the response's prefill.
 
-    The last message is the prefill if the client sets `continue_final_message`, as for vLLM and SGLang.
+    The last message is the prefill if the client sets `continue_final_message`, as for vLLM and SGLang, or
+    `prefix` in the message, as for DeepSeek and Mistral.
     """
     messages = parse_messages(data.get("messages"), limits)
-    if not flag(data, "continue_final_message"):
+    if flag(data, "continue_final_message"):
+        asked = "continue_final_message"
+    elif data["messages"][-1].get("prefix") is True:
+        asked = "prefix"
+    else:
         return messages, ""
     if flag(data, "add_generation_prompt"):
-        raise wrong_value("continue_final_message", "contradicts add_generation_prompt")
+        raise wrong_value(asked, "contradicts add_generation_prompt")
     *before, last = messages
     if last.role != "assistant" or last.tool_calls or not before:
         message = "needs a last message of the assistant, without tool calls, to go on from"
-        raise wrong_value("continue_final_message", message)
+        raise wrong_value(asked, message)
     return tuple(before), last.content or ""
 
 
@@ -258,6 +266,7 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, st
 
 def _mode(value: Any, tools: Sequence[Tool]) -> ToolChoice:
     mode = as_text(value, "tool_choice")
+    mode = OTHER_CHOICES.get(mode, mode)
     if mode not in set(ToolChoice):
         raise wrong_value("tool_choice", f"must be auto, none, required or a function, not {shown(mode)}")
     if mode == ToolChoice.REQUIRED and not tools:

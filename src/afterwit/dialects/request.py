@@ -58,6 +58,8 @@ EFFORT = "reasoning_effort"
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 """How much a model may reason, as clients ask for it; the last one is that of Hermes and Codex."""
+UNSET_EFFORT = "default"
+"""Groq's word for what the model does by itself."""
 
 
 class Field(StrEnum):
@@ -208,7 +210,7 @@ def parse_template_args(value: Any, effort: Any = None, where: str = "reasoning_
     Raises RequestError 400 for variables that the renderer sets, and for an unknown effort.
     """
     arguments = {} if value is None else as_object(value, "chat_template_kwargs")
-    if effort is not None:
+    if effort not in (None, UNSET_EFFORT):
         if as_text(effort, where) not in EFFORTS:
             raise wrong_value(where, f"must be one of {', '.join(EFFORTS)}, not {shown(effort)}")
         arguments = {EFFORT: effort, **arguments}
