@@ -30,6 +30,7 @@ MARK = "practice"
 SEEDS = (40, 41, 42, 43)
 """Of people, tasks and sampling. Their figures chose no rule or setting."""
 MEASURED = (0, 4, 8, 12)
+LONG = (*MEASURED, 60)
 TASKS = 60
 """Held-out tasks of a measurement."""
 
@@ -41,10 +42,12 @@ class Case:
     name: str
     settings: tuple[str, ...] = ()
     wrong: float = 0.0
+    measured: tuple[int, ...] = MEASURED
+    """After how many tasks; the last one ends the run."""
 
 
 CASES = (
-    Case(name="with practice"),
+    Case(name="with practice", measured=LONG),
     Case(name="without", settings=("practice.enabled=false",)),
     Case(name="with practice, judge wrong in a quarter", wrong=0.25),
 )
@@ -57,8 +60,8 @@ def plan(world: str, case: Case, seed: int) -> Plan:
         name=case.name,
         judge="model",
         settings=case.settings,
-        interactions=MEASURED[-1],
-        measured=MEASURED,
+        interactions=case.measured[-1],
+        measured=case.measured,
         tasks=TASKS,
         guarded=True,
         wrong=case.wrong,
@@ -87,24 +90,25 @@ def named(world: str, seeds: Iterable[int], *, together: bool) -> list[float]:
 
 def table(results: Sequence[RunResult]) -> str:
     """A row for each world and case: preference / success at each moment, means of the seeds."""
-    titles = ["world", "seeds", *("start" if at == 0 else str(at) for at in MEASURED), "least success"]
+    titles = ["world", "seeds", *("start" if at == 0 else str(at) for at in LONG), "least success"]
     rows = [titles, ["---"] * len(titles)]
     for world in WORLDS:
         for case in CASES:
             runs = [run for run in results if (run.facts["world"], run.name) == (world, case.name)]
             if not runs:
                 continue
-            points = [[run.at(at, MEASURE) for run in runs] for at in MEASURED]
+            points = [[run.at(at, MEASURE) for run in runs] for at in case.measured]
             cells = [
                 f"{fmean(p.preference for p in each):.2f} / {fmean(p.task_success for p in each):.2f}"
                 for each in points
             ]
+            cells += [""] * (len(LONG) - len(cells))
             least = min(point.task_success for each in points for point in each)
             seeds = ", ".join(str(seed) for seed in sorted(run.facts["seed"] for run in runs))
             rows.append([f"{world}, {case.name}", seeds, *cells, f"{least:.2f}"])
     low, high = (named("tools", SEEDS, together=together) for together in (False, True))
     known = [f"{one:.2f} to {other:.2f}" for one, other in zip(low, high, strict=True)]
-    rows.append(["tools, every rule kept once it was named", ", ".join(map(str, SEEDS)), *known, ""])
+    rows.append(["tools, every rule kept once it was named", ", ".join(map(str, SEEDS)), *known, "", ""])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
