@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afterwit.demo.people import MEASURE
-from experiments.practice import CASES, MEASURED, SEEDS, named, plan, table
+from experiments.practice import CASES, LONG, SEEDS, named, plan, table
 from experiments.simulation.plan import Point, RunResult
 
 
@@ -20,7 +20,7 @@ def test_a_row_of_the_table_is_the_mean_of_its_seeds() -> None:
     def run(seed: int, preference: float) -> RunResult:
         points = tuple(
             Point(interactions=at, split=MEASURE, preference=preference, task_success=1 - preference)
-            for at in MEASURED
+            for at in LONG
         )
         name = CASES[0].name
         return RunResult(
@@ -29,7 +29,7 @@ def test_a_row_of_the_table_is_the_mean_of_its_seeds() -> None:
 
     lines = table([run(41, 0.2), run(40, 0.4)]).splitlines()
     cell = "0.30 / 0.70"
-    assert lines[2] == f"| chat, with practice | 40, 41 | {' | '.join([cell] * len(MEASURED))} | 0.60 |"
+    assert lines[2] == f"| chat, with practice | 40, 41 | {' | '.join([cell] * len(LONG))} | 0.60 |"
     assert lines[3].startswith("| tools, every rule kept once it was named | 40, 41, 42, 43 | 0.00 to 0.00 |")
 
 
