@@ -110,7 +110,7 @@ class LearnerSettings:
     """Whether an update needs a new turn with a weighted term; off as published."""
     source_share: float = 0.25
     """Largest share of an update's new turns from one source (a key) if others wait, or an equal part if
-    that is more."""
+    that is more. 1: no limit."""
     source_turns_a_day: int = 0
     """New turns of one source that train within 24 hours. 0: no limit. Set it before strangers get
     keys."""

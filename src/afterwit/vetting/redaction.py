@@ -62,7 +62,7 @@ class Redaction:
     """Secrets that never train, and that exports of training data replace."""
 
     kinds: tuple[SecretKind, ...] = ("keys", "cards", "emails")
-    """Kinds of secrets. Leave out `emails` if your agents write mail."""
+    """API keys and tokens, card numbers, e-mail addresses. Leave out `emails` if your agents write mail."""
     patterns: tuple[str, ...] = ()
     """Regular expressions of your own secrets, such as `"ACME-[0-9]{8}"`. Bound their repetitions,
     because they run over every response."""
