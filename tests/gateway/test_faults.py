@@ -248,6 +248,8 @@ async def test_an_unknown_path_is_a_404_in_json(gateway: Serving, path):
         ("/messages/count_tokens", "/v1/messages/count_tokens"),
         ("/models", "/v1/models"),
         ("/v1/feedback/", "/v1/feedback"),
+        ("/openai/v1/chat/completions", "/v1/chat/completions"),
+        ("/anthropic/v1/messages/count_tokens", "/v1/messages/count_tokens"),
         ("/v1/completions", None),
         ("/v1", None),
     ],

@@ -34,9 +34,12 @@ def dialect_of(path: str, dialects: Sequence[Dialect], headers: Collection[str] 
 
 
 def meant_by(path: str, served: Sequence[str]) -> str | None:
-    """The route that a client means whose base URL has no `/v1`, has it twice, or has a slash too many."""
+    """The route that a client means whose base URL has no `/v1`, has it twice, has a slash too many, or has
+    another server's prefix."""
     wanted = _without_version(path)
-    return next((route for route in served if wanted and _without_version(route) == wanted), None)
+    parts = {route: _without_version(route) for route in served}
+    meant = [route for route, own in parts.items() if own and wanted[-len(own) :] == own]
+    return max(meant, key=lambda route: len(parts[route]), default=None)
 
 
 def _without_version(path: str) -> list[str]:
