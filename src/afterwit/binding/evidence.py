@@ -452,11 +452,12 @@ def _rejected(
 
     One message follows the prompt: the complaint. It answers no turn if the response was not delivered. If it
     is the assistant's, the response was edited, not rejected, and if it is the response itself, another agent
-    is told of it. If there are more messages, or one hands a conversation over, a compaction left the replies
+    receives it. If there are more messages, or one hands a conversation over, a compaction left the replies
     out. An empty reply is not rejected by its absence, nor is one that a later turn of the same prompt
     replaced by an empty one, nor one to the system's words alone: the request answers the reply before them.
     """
     start = 0 if parent is None else parent.after
+    added = incoming.said("user", after=incoming.message_after(max(0, incoming.depth - 1)))
     leaves = [
         each
         for each in candidates
@@ -469,12 +470,7 @@ def _rejected(
         and (parent is None or parent.candidate.depth < each.depth or parent.candidate.age < each.age)
         and (parent is None or each.turn != parent.candidate.turn)
         and (parent is None or not _adds_no_words(each, parent.candidate))
-        and not _told_to_another(
-            incoming.said("user", after=incoming.message_after(each.depth)),
-            each.reply,
-            each.shape,
-            incoming.shape,
-        )
+        and not _passed_to_another(incoming, added, each.reply, each.shape)
     ]
     if len({each.session for each in leaves}) != 1:
         return None
@@ -483,15 +479,17 @@ def _rejected(
     return None if edited or is_handoff(incoming.texts[complaint]) else latest(leaves)
 
 
-def _told_to_another(said: Iterable[str], reply: str | None, asked: Shape | None, own: Shape) -> bool:
-    """Whether one of the user's messages, in a request of the shape `own`, is the `reply` to an earlier one.
+def _passed_to_another(
+    incoming: IncomingRequest, said: Iterable[str], reply: str | None, asked: Shape | None
+) -> bool:
+    """Whether one of the user's messages, `said`, is the `reply` to an earlier request of the shape `asked`.
 
     Agents that work together get each other's replies as the user's, under their own system texts, some with
     the name of the other agent.
     """
     if not reply:
         return False
-    another = asked is not None and asked.system != own.system
+    another = asked is not None and asked.system != incoming.shape.system
     named = another and len(reply) >= SHORTEST_TEXT
     return any(text == reply or (named and reply in text) for text in said)
 
@@ -573,8 +571,8 @@ def _kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | No
         if 1 < len(one.asked) < len(asked)
         and sum(map(len, one.asked)) >= DISTINCTIVE
         and asked[: len(one.asked)] == list(one.asked)
-        and not _told_to_another(
-            said[len(one.asked) :], next(reversed(one.texts), None), one.shape, incoming.shape
+        and not _passed_to_another(
+            incoming, said[len(one.asked) :], next(reversed(one.texts), None), one.shape
         )
     }
     return found.pop() if len(found) == 1 else None

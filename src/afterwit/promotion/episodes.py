@@ -254,8 +254,8 @@ def due(
 
     An alarm returns to the version that was confirmed before it. A hold returns to the newest one since then
     that lost nothing, if the newest of all has itself lost something that was approved; else the next update
-    begins there again, and a second hold in a row after such a return goes to the confirmed version. One
-    whose weights are gone gives way to the one before it, and the first to the base.
+    begins there again, and a second hold in a row after such a return goes to the confirmed version. If the
+    weights of a version are gone, the one before it takes its place, and at last the base.
     """
     decided = [event for event in events if event.kind is not EventKind.CONFIRM]
     if not decided or not versions:
