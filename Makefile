@@ -14,8 +14,8 @@ MINUTES ?= 20
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-# Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
-ALL_CORES := -n logical --maxprocesses 8 --dist worksteal
+# Every core runs tests, one thread each, in at most eight processes.
+ALL_CORES := $(if $(filter Linux,$(shell uname)),-p tests.forks,-n logical --maxprocesses 8 --dist worksteal)
 
 # Tests that need nothing but .venv.
 ALONE := not gpu and not engines and not atropos and not clients and not browser and not cluster
@@ -78,7 +78,7 @@ demo-atropos: $(VENV)/.installed-atropos
 
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
-	@echo "Minutes, on each of this machine's cores. The first tests end when every process has imported torch."
+	@echo "Minutes, on each of this machine's cores. The first tests end when all are collected."
 	@$(PYTEST) $(ALL_CORES) -m "not slow and $(ALONE)"
 
 ## The slow tests: many streams across many weight swaps, storms of kills, soak.

@@ -28,14 +28,22 @@ from afterwit.practice.rounds import next_round
 from afterwit.trial.people import SETTING, Person, competent_judge, names
 from afterwit.trial.play import Played, Point, Trial
 
-PATIENCE_S = 3600.0
-"""Longest wait for the learner to come to rest."""
+PAUSE_S = 900.0
+"""Longest pause in which practice goes on."""
 QUIET = 20
 """Looks in a row, a second apart, that find nothing to practise: then it is over."""
 
 
 def played(
-    model: Path, person: Person, pairs: Sequence[str], *, recorded: int, conversations: int, own_judge: bool
+    model: Path,
+    person: Person,
+    pairs: Sequence[str],
+    *,
+    recorded: int,
+    pause: int,
+    conversations: int,
+    minutes: int,
+    own_judge: bool,
 ) -> dict[str, Any]:
     """A run from its settings to the line that is kept."""
     began = time.monotonic()
@@ -51,16 +59,20 @@ def played(
                 candidates=[person],
                 renderer=Renderer.load(model_folder(settings.model, Path(folder))),
                 own_words=own_judge,
-                until=began + PATIENCE_S,
+                until=began + 60.0 * minutes,
                 began=began,
             )
             trial.begin(person)
             if recorded:
                 asked(trial, person, recorded)
-                practised(trial, person, conversations)
-            while not recorded and len(trial.played.talks) < conversations:
                 trial.converse(person, conversations)
-                print(shown(trial.measure(person)), flush=True)
+                practised(trial, person, trial.until, each=True)
+            elif pause:
+                trial.converse(person, pause)
+                practised(trial, person, min(trial.until, time.monotonic() + PAUSE_S), each=False)
+            while len(trial.played.talks) < conversations and time.monotonic() < trial.until:
+                trial.converse(person, conversations)
+                measured(trial, person)
     talks = trial.played.talks
     return {
         "model": model.stem,
@@ -87,21 +99,26 @@ def asked(trial: Trial, person: Person, number: int) -> None:
     at_once(one, list(enumerate(person.questions(AT_ONCE, number))))
 
 
-def practised(trial: Trial, person: Person, conversations: int) -> None:
-    """Hold the conversations, and measure each version that practice has made by then, until it rests."""
-    trial.converse(person, conversations)
+def practised(trial: Trial, person: Person, until: float, *, each: bool) -> None:
+    """Wait until practice rests, or `until`, and measure what is served then; with `each`, every version."""
     settings, quiet, version = trial.system.settings, 0, 0
-    while quiet < QUIET and time.monotonic() < trial.until:
+    while quiet < QUIET and time.monotonic() < until:
         found = trial.system.store(
             lambda store: next_round(store, settings.practice, settings.learner, now=time.time())
         )
         rests = isinstance(found, str) and "waits for the" not in found
         quiet = quiet + 1 if rests else 0
-        if trial.system.version() > version or quiet == QUIET:
-            point = trial.measure(person)
-            version = point.version
-            print(shown(point), found if rests else "", flush=True)
+        if each and trial.system.version() > version:
+            version = measured(trial, person).version
         time.sleep(1.0)
+    measured(trial, person)
+
+
+def measured(trial: Trial, person: Person) -> Point:
+    """Measure the version that is served now, and print what was found."""
+    point = trial.measure(person)
+    print(shown(point), flush=True)
+    return point
 
 
 def shown(point: Point) -> dict[str, Any]:
@@ -152,6 +169,8 @@ def main(
     seed: Annotated[list[int], typer.Option(help="Of the person; may be given again.")] = [0],  # noqa: B006 - Typer's way
     conversations: Annotated[int, typer.Option(help="How many the person holds.", min=1)] = 16,
     recorded: Annotated[int, typer.Option(help="Questions before them, without a word.", min=0)] = 0,
+    pause: Annotated[int, typer.Option(help="Conversations before a pause for practice.", min=0)] = 0,
+    minutes: Annotated[int, typer.Option(help="The longest that a run takes.", min=1)] = 60,
     own_judge: Annotated[bool, typer.Option(help="The settings' judge in place of a competent one.")] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting.")
@@ -168,7 +187,9 @@ def main(
             person,
             set_ or (),
             recorded=recorded,
+            pause=pause,
             conversations=conversations,
+            minutes=minutes,
             own_judge=own_judge,
         )
         data.parent.mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,9 @@ import logging
 import os
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from tests.servers.server import Servers
@@ -50,31 +46,6 @@ os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
 # transformers reads a model's weights in four threads: starting them is a third of the work with a tiny model
 
 
-class SignOfLife:
-    """While processes import and collect, or a test is long: prints for how long no test has ended."""
-
-    EVERY_S = 8.0
-
-    def __init__(self, reporter: pytest.TerminalReporter) -> None:
-        self._reporter, self._ended = reporter, threading.Event()
-        self._last = time.monotonic()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def pytest_runtest_logreport(self) -> None:
-        self._last = time.monotonic()
-
-    def pytest_sessionfinish(self) -> None:
-        self._ended.set()
-
-    def _watch(self) -> None:
-        said = self._last
-        while not self._ended.wait(1.0):
-            now = time.monotonic()
-            if now - max(said, self._last) >= self.EVERY_S:
-                said = now
-                self._reporter.write(f" ({now - self._last:.0f} s without a result) ", flush=True)
-
-
 LOGGERS = ("afterwit", "httpx", "openai", "uvicorn")
 """The packages whose loggers tests or `afterwit.running.logs` use. Other libraries have hundreds."""
 
@@ -98,53 +69,6 @@ def pytest_collection() -> Generator[None, object, object]:
             from tests.fakes.loading import load_once  # imports transformers
 
             load_once()
-
-
-class BriefReports:
-    """In one of several processes: a report costs it and the first one a millisecond. None goes of a setup or
-    teardown that passed, unless `--durations` lists it, and none has keywords, which no one reads there."""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        lists_all = item.config.option.durations is not None
-        for report in runtestprotocol(item, log=False, nextitem=nextitem):
-            if lists_all or report.when == "call" or not report.passed:
-                report.keywords = {}
-                item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        return True
-
-
-class FromTheEnd:
-    """In every second process: it collects the last folder first. So each process compiles half of the tests'
-    files, and finds the others compiled. The order of the tests stays as it is."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        tests, *others = config.args
-        self._folders = [str(each) for each in sorted(Path(tests).iterdir()) if each.is_dir()] + others
-        config.args[:] = reversed(self._folders)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        def place(item: pytest.Item) -> int:
-            return next(n for n, folder in enumerate(self._folders) if item.nodeid.startswith(f"{folder}/"))
-
-        items.sort(key=place)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):
-        config.pluginmanager.register(BriefReports())
-        everything = config.args == config.getini("testpaths")
-        if everything and int(config.workerinput["workerid"].removeprefix("gw")) % 2:
-            config.pluginmanager.register(FromTheEnd(config))
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """With several processes; one alone prints what it collects."""
-    plugins = session.config.pluginmanager
-    if plugins.hasplugin("dsession"):
-        plugins.register(SignOfLife(plugins.get_plugin("terminalreporter")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
