@@ -3,6 +3,8 @@
 The person, their competent judge and the measurements are those of `afterwit trial`; with `--own-judge` the
 settings' own judge votes. With `--recorded 40 --conversations 1` the person first asks 40 questions and
 leaves without a word; one correction follows, and the versions that practice makes are measured meanwhile.
+With `--pause 4 --conversations 96 --minutes 180` the person pauses after four conversations until practice
+rests, a quarter of an hour at most.
 
 Finished runs are kept in DATA, a JSON line each, and printed as a table.
 """
