@@ -13,12 +13,15 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain, count, groupby, islice, pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
 
 import pytest
 from coverage import Coverage
+from hypothesis import given, settings
+from hypothesis.strategies import integers
 
 PROCESSES = min(len(os.sched_getaffinity(0)), 8)
 SIGN = "sign of life"
@@ -26,6 +29,10 @@ ASKS, RUNS, ENDS = "asks", "runs", "ends"
 """A fork asks for more tests, says that it runs the next one, or that it ends. Other messages are reports."""
 CHUNK = 16
 """Tests of one file, at most, that a process takes at a time."""
+
+
+SHARED = ("anthropic", "openai.lib.streaming.chat", "openai.lib.streaming.responses", "PIL.PngImagePlugin")
+"""Modules that take long to import, and that tests of several files import only when they run."""
 
 
 def chunks(items: list[pytest.Item]) -> Iterator[tuple[int, ...]]:
@@ -206,6 +213,19 @@ class Forks:
 def pytest_sessionstart(session: pytest.Session) -> None:
     plugins = session.config.pluginmanager
     plugins.register(SignOfLife(plugins.getplugin("terminalreporter")), SIGN)
+
+
+def pytest_collection_finish() -> None:
+    """Do once what every fork would do: import `SHARED`, and find the constants in the modules of the house,
+    as hypothesis does for one draw in twenty."""
+    for module in SHARED:
+        import_module(module)
+
+    @settings(max_examples=100, database=None)
+    @given(integers())
+    def draw(_: int) -> None: ...
+
+    draw()
 
 
 @pytest.hookimpl(tryfirst=True)
