@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain, count, groupby, islice, pairwise
@@ -29,7 +30,6 @@ ASKS, RUNS, ENDS = "asks", "runs", "ends"
 """A fork asks for more tests, says that it runs the next one, or that it ends. Other messages are reports."""
 CHUNK = 16
 """Tests of one file, at most, that a process takes at a time."""
-
 
 SHARED = ("anthropic", "openai.lib.streaming.chat", "openai.lib.streaming.responses", "PIL.PngImagePlugin")
 """Modules that take long to import, and that tests of several files import only when they run."""
@@ -172,7 +172,8 @@ class Forks:
         if message == ASKS:
             chunk = self._left.popleft() if self._left else None
             fork.waiting.extend(chunk or ())
-            pipe.send(chunk)
+            with suppress(OSError):  # its end comes next, if it is dead
+                pipe.send(chunk)
         elif message == RUNS:
             fork.running = fork.waiting.popleft()
         elif message == ENDS:
