@@ -82,6 +82,7 @@ def played(
         "seed": person.seed,
         "judge": "own" if own_judge else "competent",
         "recorded": recorded,
+        "pause": pause,
         "settings": {name: value for name, value in changed(settings).items() if name != "model"},
         "told": round((trial.played.ceiling or 0) / person.held_out, 3),
         "disliked": sum(not talk.liked for talk in talks),
@@ -154,6 +155,7 @@ def table(runs: Iterable[Mapping[str, Any]]) -> str:
         cells = [f"{point[by]}: {point['share']:.2f} ({point['kl'] or 0:.2f})" for point in run["points"]]
         kind = f"{run['judge']} judge, `{run['preference']}`"
         kind += f", {run['recorded']} recorded, one correction" if run["recorded"] else ""
+        kind += f", a pause after {run['pause']}" if run["pause"] else ""
         bad, worse = (sum(point[name] for point in run["points"][1:]) for name in ("bad", "worse"))
         share = ", ".join(cells)
         rows.append([kind + _own(run), str(run["seed"]), f"{run['told']:.2f}", share, str(bad), str(worse)])
