@@ -14,7 +14,7 @@ MINUTES ?= 20
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-# Every core runs tests, one thread each, in at most eight processes.
+# Every core runs tests, one thread each, in at most eight processes: forks of one process where libraries survive it.
 ALL_CORES := $(if $(filter Linux,$(shell uname)),-p tests.forks,-n logical --maxprocesses 8 --dist worksteal)
 
 # Tests that need nothing but .venv.

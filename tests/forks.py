@@ -27,23 +27,16 @@ from hypothesis.strategies import integers
 PROCESSES = min(len(os.sched_getaffinity(0)), 8)
 SIGN = "sign of life"
 ASKS, RUNS, ENDS = "asks", "runs", "ends"
-"""A fork asks for more tests, says that it runs the next one, or that it ends. Other messages are reports."""
+"""Messages of a fork: it needs more tests, begins the next one, is done. All others are reports."""
 CHUNK = 16
-"""Tests of one file, at most, that a process takes at a time."""
+"""Most tests that a process takes at a time."""
 
 SHARED = ("anthropic", "openai.lib.streaming.chat", "openai.lib.streaming.responses", "PIL.PngImagePlugin")
 """Modules that take long to import, and that tests of several files import only when they run."""
 
 
-def chunks(items: list[pytest.Item]) -> Iterator[tuple[int, ...]]:
-    """The places of all tests, in order: those of one file, `CHUNK` at a time."""
-    for _, places in groupby(range(len(items)), key=lambda place: items[place].path):
-        while chunk := tuple(islice(places, CHUNK)):
-            yield chunk
-
-
 def temporary(config: pytest.Config) -> pytest.TempPathFactory:
-    """What makes the folders that `tmp_path` is."""
+    """The factory of the `tmp_path` folders."""
     factory: pytest.TempPathFactory = vars(config)["_tmp_path_factory"]
     return factory
 
@@ -64,7 +57,7 @@ class Sender:
 
 
 def in_fork(session: pytest.Session, number: int, pipe: Connection) -> None:
-    """Run the chunks that the first process hands out, until it has none."""
+    """Run the tests that the first process hands out, until none are left."""
     config = session.config
     plugins = config.pluginmanager
     plugins.unregister(name="terminalreporter")
@@ -79,7 +72,7 @@ def in_fork(session: pytest.Session, number: int, pipe: Connection) -> None:
 
     def handed_out() -> Iterator[pytest.Item]:
         pipe.send(ASKS)
-        while (chunk := pipe.recv()) is not None:
+        while chunk := pipe.recv():
             yield from (session.items[place] for place in chunk)
             pipe.send(ASKS)
 
@@ -128,7 +121,7 @@ class Fork:
     running: int | None = None
     """The place of the test that runs."""
     waiting: deque[int] = field(default_factory=deque)
-    """The places of those that it will run."""
+    """The places of its next tests."""
 
 
 class Forks:
@@ -136,7 +129,7 @@ class Forks:
 
     def __init__(self, session: pytest.Session, sign: SignOfLife) -> None:
         self._session, self._sign = session, sign
-        self._left = deque(chunks(session.items))
+        self._left = deque(range(len(session.items)))
         self._forks: dict[Connection, Fork] = {}
         self._numbers = count()
 
@@ -170,9 +163,9 @@ class Forks:
             message = ENDS
             self._died(fork)
         if message == ASKS:
-            chunk = self._left.popleft() if self._left else None
-            fork.waiting.extend(chunk or ())
-            with suppress(OSError):  # its end comes next, if it is dead
+            chunk = self._chunk()
+            fork.waiting.extend(chunk)
+            with suppress(OSError):  # a dead fork's end is read next
                 pipe.send(chunk)
         elif message == RUNS:
             fork.running = fork.waiting.popleft()
@@ -183,6 +176,16 @@ class Forks:
         else:
             config = self._session.config
             self._report(config.hook.pytest_report_from_serializable(config=config, data=message))
+
+    def _chunk(self) -> list[int]:
+        """The next tests, of one file. The fewer are left, the fewer, so that all processes end at about the
+        same time."""
+        most = max(1, min(CHUNK, len(self._left) // (4 * PROCESSES)))
+        of_one_file = groupby(islice(self._left, most), key=lambda place: self._session.items[place].path)
+        chunk = next(([*places] for _, places in of_one_file), [])
+        for _ in chunk:
+            self._left.popleft()
+        return chunk
 
     def _died(self, fork: Fork) -> None:
         """Let another fork run what this one had left: a test ended its process."""
@@ -202,7 +205,7 @@ class Forks:
                 when="call",
             )
         )
-        self._left.appendleft(tuple(fork.waiting))
+        self._left.extendleft(reversed(fork.waiting))
         self._start()
 
     def _report(self, report: pytest.TestReport) -> None:

@@ -50,7 +50,7 @@ class World:
 @asynccontextmanager
 async def embedded(folder: Path, model: Path, renderer: Renderer) -> AsyncIterator[World]:
     """`folder` gets the store. Everything is closed at the end."""
-    import anthropic
+    import anthropic  # takes seconds, which a run without such tests saves
 
     says: list[str] = []
 
