@@ -64,17 +64,7 @@ def played(
                 until=began + 60.0 * minutes,
                 began=began,
             )
-            trial.begin(person)
-            if recorded:
-                asked(trial, person, recorded)
-                trial.converse(person, conversations)
-                practised(trial, person, trial.until, each=True)
-            elif pause:
-                trial.converse(person, pause)
-                practised(trial, person, min(trial.until, time.monotonic() + PAUSE_S), each=False)
-            while len(trial.played.talks) < conversations and time.monotonic() < trial.until:
-                trial.converse(person, conversations)
-                measured(trial, person)
+            talked(trial, person, recorded=recorded, pause=pause, conversations=conversations)
     talks = trial.played.talks
     return {
         "model": model.stem,
@@ -88,6 +78,21 @@ def played(
         "disliked": sum(not talk.liked for talk in talks),
         "points": [shown(point) for point in trial.played.points],
     }
+
+
+def talked(trial: Trial, person: Person, *, recorded: int, pause: int, conversations: int) -> None:
+    """Measure the original model, and what each part of the run has taught."""
+    trial.begin(person)
+    if recorded:
+        asked(trial, person, recorded)
+        trial.converse(person, conversations)
+        practised(trial, person, trial.until, each=True)
+    elif pause:
+        trial.converse(person, pause)
+        practised(trial, person, min(trial.until, time.monotonic() + PAUSE_S), each=False)
+    while len(trial.played.talks) < conversations and time.monotonic() < trial.until:
+        trial.converse(person, conversations)
+        measured(trial, person)
 
 
 def asked(trial: Trial, person: Person, number: int) -> None:
@@ -173,7 +178,9 @@ def main(
     seed: Annotated[list[int], typer.Option(help="Of the person; may be given again.")] = [0],  # noqa: B006 - Typer's way
     conversations: Annotated[int, typer.Option(help="How many the person holds.", min=1)] = 16,
     recorded: Annotated[int, typer.Option(help="Questions before them, without a word.", min=0)] = 0,
-    pause: Annotated[int, typer.Option(help="Conversations before a pause for practice.", min=0)] = 0,
+    pause: Annotated[
+        int, typer.Option(help="Conversations before a pause for practice.", min=0, max=AT_ONCE)
+    ] = 0,
     minutes: Annotated[int, typer.Option(help="The longest that a run takes.", min=1)] = 60,
     own_judge: Annotated[bool, typer.Option(help="The settings' judge in place of a competent one.")] = False,
     set_: Annotated[
@@ -184,6 +191,8 @@ def main(
     """Play a run for each seed, and keep a line of each."""
     if preference not in (known := names(tools=False, problems=False)):
         raise typer.BadParameter(f"{preference}: it must be one of {', '.join(known)}")
+    if pause and (recorded or pause > conversations):
+        raise typer.BadParameter("--pause goes without --recorded, and is at most --conversations")
     for each in seed:
         person = Person(preference=preference, seed=each)
         run = played(
