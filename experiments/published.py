@@ -4,7 +4,8 @@ The person, their competent judge and the measurements are those of `afterwit tr
 settings' own judge votes. With `--recorded 40 --conversations 1` the person first asks 40 questions and
 leaves without a word; one correction follows, and the versions that practice makes are measured meanwhile.
 With `--pause 4 --conversations 96 --minutes 180` the person pauses after four conversations until practice
-rests, a quarter of an hour at most.
+rests, a quarter of an hour at most. With `--in-prompt` the lesson of the first correction stands in the
+prompts of new conversations, and nothing is trained.
 
 Finished runs are kept in DATA, a JSON line each, and printed as a table.
 """
@@ -15,6 +16,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,12 +25,16 @@ import typer
 from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.demo.live import live
-from afterwit.demo.people import AT_ONCE, Ask, at_once
+from afterwit.demo.people import AT_ONCE, Ask, at_once, written
 from afterwit.demo.settings import changed
+from afterwit.demo.world import Message
 from afterwit.home.model import model_folder
+from afterwit.judging.hinted_prompts import splice
 from afterwit.practice.rounds import next_round
-from afterwit.trial.people import SETTING, Person, competent_judge, names
+from afterwit.trial.people import SETTING, Person, competent_judge, is_bad, names
 from afterwit.trial.play import Played, Point, Trial
+from afterwit.turn import Conversation
+from afterwit.turn import Message as TurnMessage
 
 PAUSE_S = 900.0
 """Longest pause in which practice goes on."""
@@ -43,6 +49,7 @@ def played(
     *,
     recorded: int,
     pause: int,
+    in_prompt: bool,
     conversations: int,
     minutes: int,
     own_judge: bool,
@@ -50,9 +57,8 @@ def played(
     """A run from its settings to the line that is kept."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="afterwit-published-") as folder:
-        settings = load(
-            home=Path(folder), pairs=pairs, direct={"model": str(model), "serve.port": 0}, environment={}
-        )
+        direct = {"model": str(model), "serve.port": 0} | (lessons_in_prompts() if in_prompt else {})
+        settings = load(home=Path(folder), pairs=pairs, direct=direct, environment={})
         judge = None if own_judge else competent_judge([person])
         with live(settings, Path(folder), rules=judge) as system:
             trial = Trial(
@@ -64,7 +70,11 @@ def played(
                 until=began + 60.0 * minutes,
                 began=began,
             )
-            talked(trial, person, recorded=recorded, pause=pause, conversations=conversations)
+            if in_prompt:
+                told = reminded(trial, person)
+            else:
+                talked(trial, person, recorded=recorded, pause=pause, conversations=conversations)
+                told = trial.played.ceiling or 0
     talks = trial.played.talks
     return {
         "model": model.stem,
@@ -73,8 +83,9 @@ def played(
         "judge": "own" if own_judge else "competent",
         "recorded": recorded,
         "pause": pause,
-        "settings": {name: value for name, value in changed(settings).items() if name != "model"},
-        "told": round((trial.played.ceiling or 0) / person.held_out, 3),
+        "in_prompt": in_prompt,
+        "settings": {name: value for name, value in changed(settings).items() if name not in direct},
+        "told": round(told / person.held_out, 3),
         "disliked": sum(not talk.liked for talk in talks),
         "points": [shown(point) for point in trial.played.points],
     }
@@ -93,6 +104,48 @@ def talked(trial: Trial, person: Person, *, recorded: int, pause: int, conversat
     while len(trial.played.talks) < conversations and time.monotonic() < trial.until:
         trial.converse(person, conversations)
         measured(trial, person)
+
+
+def lessons_in_prompts() -> dict[str, Any]:
+    """Settings with which new prompts show what is not learned yet, and nothing is practised for now."""
+    later = datetime.now() + timedelta(hours=12)
+    hours = f"{later:%H:%M}-{later + timedelta(minutes=1):%H:%M}"
+    return {"practice.at_once": True, "learner.hours": hours}
+
+
+def reminded(trial: Trial, person: Person) -> int:
+    """Hold conversations until the person has corrected an answer, and measure the first answers of new ones.
+    Returns how many the person likes of the teacher that reads this correction."""
+    trial.begin(person)
+    while not (lessons := trial.system.store(lambda store: store.lessons())):
+        trial.converse(person, len(trial.played.talks) + 1)
+    system = trial.system
+
+    def answers(hint: str, session: str | None) -> list[Message]:
+        def one(numbered: tuple[int, str]) -> Message:
+            at, question = numbered
+            said = Conversation(messages=(TurnMessage(role="user", content=question),))
+            hinted = splice(said, hint, system.settings.judge.placement)
+            ask = Ask(messages=[each.to_dict() for each in hinted.messages])
+            return system.agent(SETTING, session and f"{session}-{at}")(ask).message
+
+        return at_once(one, list(enumerate(person.measured)))
+
+    told, new = person.liked(answers(lessons[0].words, None)), answers("", "new")
+    point = Point(
+        conversations=len(trial.played.talks),
+        seconds=time.monotonic() - trial.began,
+        version=system.version(),
+        kept=person.liked(new),
+        of=len(new),
+        kl=None,
+        worse=0,
+        bad=sum(is_bad(written(each)) for each in new),
+        answers=tuple(map(written, new)),
+    )
+    trial.played.points.append(point)
+    print(shown(point), flush=True)
+    return told
 
 
 def asked(trial: Trial, person: Person, number: int) -> None:
@@ -161,6 +214,7 @@ def table(runs: Iterable[Mapping[str, Any]]) -> str:
         kind = f"{run['judge']} judge, `{run['preference']}`"
         kind += f", {run['recorded']} recorded, one correction" if run["recorded"] else ""
         kind += f", a pause after {run['pause']}" if run["pause"] else ""
+        kind += ", one correction in the prompt" if run["in_prompt"] else ""
         bad, worse = (sum(point[name] for point in run["points"][1:]) for name in ("bad", "worse"))
         share = ", ".join(cells)
         rows.append([kind + _own(run), str(run["seed"]), f"{run['told']:.2f}", share, str(bad), str(worse)])
@@ -181,6 +235,9 @@ def main(
     pause: Annotated[
         int, typer.Option(help="Conversations before a pause for practice.", min=0, max=AT_ONCE)
     ] = 0,
+    in_prompt: Annotated[
+        bool, typer.Option("--in-prompt", help="One correction, shown in the prompts of new conversations.")
+    ] = False,
     minutes: Annotated[int, typer.Option(help="The longest that a run takes.", min=1)] = 60,
     own_judge: Annotated[bool, typer.Option(help="The settings' judge in place of a competent one.")] = False,
     set_: Annotated[
@@ -193,6 +250,8 @@ def main(
         raise typer.BadParameter(f"{preference}: it must be one of {', '.join(known)}")
     if pause and (recorded or pause > conversations):
         raise typer.BadParameter("--pause goes without --recorded, and is at most --conversations")
+    if in_prompt and (recorded or pause):
+        raise typer.BadParameter("--in-prompt goes without --recorded and --pause")
     for each in seed:
         person = Person(preference=preference, seed=each)
         run = played(
@@ -201,6 +260,7 @@ def main(
             set_ or (),
             recorded=recorded,
             pause=pause,
+            in_prompt=in_prompt,
             conversations=conversations,
             minutes=minutes,
             own_judge=own_judge,

@@ -99,7 +99,7 @@ class Conversation:
     instructed: bool = False
     """The first message is the request's own instructions: a response that follows does not inherit it."""
     lessons: str = ""
-    """The gateway's addition to the rendered instructions; the messages are the client's."""
+    """The gateway's addition to the rendered messages; `messages` are the client's alone."""
 
     def __post_init__(self) -> None:
         if not self.messages:
@@ -107,14 +107,17 @@ class Conversation:
 
     @property
     def rendered(self) -> tuple[Message, ...]:
-        """The messages as the template reads them: the lessons are in the instructions."""
+        """The messages as the template reads them: the lessons begin the first user message.
+
+        Small models hardly follow them in the instructions. Later requests of a session share this
+        beginning, so its prefix stays cached.
+        """
         if not self.lessons:
             return self.messages
-        first = self.messages[0]
-        if first.role not in SYSTEM:
-            return (Message(role=SYSTEM[0], content=self.lessons), *self.messages)
-        content = f"{first.content or ''}\n\n{self.lessons}".strip()
-        return (replace(first, content=content), *self.messages[1:])
+        at = next((at for at, message in enumerate(self.messages) if message.role == "user"), 0)
+        shown = self.messages[at]
+        content = f"{self.lessons}\n\n{shown.content or ''}".strip()
+        return (*self.messages[:at], replace(shown, content=content), *self.messages[at + 1 :])
 
     @property
     def characters(self) -> int:

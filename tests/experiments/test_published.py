@@ -33,18 +33,21 @@ def test_the_table_has_a_row_for_each_run() -> None:
         "seed": 4,
         "recorded": 0,
         "pause": 0,
+        "in_prompt": False,
         "settings": {},
         "told": 0.78,
         "points": [point, later],
     }
     practised = run | {"seed": 5, "recorded": 40, "settings": {"learner.lr": 1e-4}}
     paused = run | {"seed": 6, "pause": 4}
-    lines = table([practised, paused, run]).splitlines()
+    reminded = run | {"seed": 7, "in_prompt": True}
+    lines = table([practised, reminded, paused, run]).splitlines()
     share = "0: 0.03 (0.00), 16: 0.50 (0.06)"
     assert lines[2] == f"| competent judge, `short` | 4 | 0.78 | {share} | 2 | 0 |"
     assert lines[3] == f"| competent judge, `short`, a pause after 4 | 6 | 0.78 | {share} | 2 | 0 |"
+    assert lines[4].startswith("| competent judge, `short`, one correction in the prompt | 7 |")
     kind = "competent judge, `short`, 40 recorded, one correction, `learner.lr=0.0001`"
-    assert lines[4] == f"| {kind} | 5 | 0.78 | {share.replace('16', '5')} | 2 | 0 |"
+    assert lines[5] == f"| {kind} | 5 | 0.78 | {share.replace('16', '5')} | 2 | 0 |"
 
 
 def test_no_shipped_reply_repeats_a_person_of_the_experiment() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from afterwit.judging.hinted_prompts import LESSONS
 from afterwit.learning.settings import LearnerSettings
 from afterwit.practice.lessons import PracticeSettings
 from afterwit.store import Store
-from afterwit.turn import Kind, source_of
+from afterwit.turn import Conversation, Kind, Message, source_of
 from tests.gateway.serving import USER, Serving
 
 SHORT = f"{LESSONS}\n- Keep it short."
@@ -66,6 +67,17 @@ async def test_a_sessions_list_is_fixed_and_its_turns_are_bound_by_the_clients_t
     ]
     await gateway.ask([{"role": "user", "content": "Something new."}])
     assert "Greet me." in (await prompts(gateway, renderer))[-1]
+
+
+@pytest.mark.parametrize(
+    ("roles", "at"), [("system user assistant user", 1), ("user", 0), ("assistant user", 1), ("system", 0)]
+)
+def test_the_first_user_message_begins_with_them(roles: str, at: int) -> None:
+    said = tuple(Message(role=role, content=f"{role} speaks.") for role in roles.split())
+    begun = replace(said[at], content=f"{SHORT}\n\n{said[at].content}")
+    shown = Conversation(messages=said, lessons=SHORT)
+    assert shown.rendered == (*said[:at], begun, *said[at + 1 :])
+    assert replace(shown, lessons="").rendered == said
 
 
 async def test_a_session_that_began_without_lessons_goes_on_without(
