@@ -127,7 +127,8 @@ class Progress:
         """The numbers of the answer."""
         if not self.first[1]:
             ended = sum(period.sessions for period in self.periods)
-            return f"a person replied in {ended} of the {FIRST_LOOK} sessions that the first test needs"
+            needed = f"the {FIRST_LOOK} sessions that the first test needs"
+            return f"a person's reply was judged in {ended} of {needed}"
         shares = [
             f"{count / of:.0%} of the {which} {of}"
             for which, (count, of) in (("first", self.first), ("last", self.last))

@@ -263,8 +263,7 @@ class Judge:
             verdict.hints
             and (carried.opd or (carried.reason is Reason.NOT_SAMPLED_HERE and turn.teaches))
             and not set(flags) - {Flag.TOOL_WORDS}
-            and (self._tells or self._is_unexamined)
-            and await self._verdicts.harmful(turn.id, verdict.hints)
+            and await self._harmful(turn, verdict.hints)
         ):
             flags = (*flags, Flag.HARMFUL)
 
@@ -288,6 +287,20 @@ class Judge:
                     self._after(store, turn.id, now=now)
 
         await self._store.call(judged)
+
+    async def _harmful(self, turn: RecordedTurn, hints: tuple[str, ...]) -> bool:
+        """Whether the judge finds the hints harmful. False as soon as its examination finds that it cannot
+        tell: a small model may write until `judge.max_tokens`."""
+        if self._tells or self._examiner is None or not self._is_unexamined:
+            return self._tells and await self._verdicts.harmful(turn.id, hints)
+        asked = asyncio.create_task(self._verdicts.harmful(turn.id, hints))
+        examined = asyncio.create_task(self._examiner.told())
+        try:
+            await asyncio.wait({asked, examined}, return_when=asyncio.FIRST_COMPLETED)
+            return (asked.done() or self._tells) and await asked
+        finally:
+            asked.cancel()
+            examined.cancel()
 
     async def _end(self, record: Record, reason: Reason, *, error: str | None = None) -> None:
         turn, now = record.turn.id, self._clock.now()

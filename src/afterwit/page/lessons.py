@@ -41,6 +41,7 @@ def home(request: Request, gateway: Gateway, store: Store) -> Facts:
         "asked": "" if source is None else urlencode({"source": source}),
         "older": end if end < len(found) else None,
         "first_page": not start,
+        "none_yet": table.none_yet(store),
         "empty": not sources and not store.turn_lines(limit=1),
     }
 
@@ -52,7 +53,7 @@ def lesson(request: Request, gateway: Gateway, store: Store) -> Facts:
     if not store.lessons(numbers=found):
         raise NotFound("There is no such lesson; it may have been forgotten with its conversations.")
     alone = {"alone": True, "sources": (), "asked": "", "first_page": True}
-    return _shown(request, store, found) | alone | dict.fromkeys(("source", "older", "empty"))
+    return _shown(request, store, found) | alone | dict.fromkeys(("source", "older", "none_yet", "empty"))
 
 
 def _shown(request: Request, store: Store, numbers: Sequence[int]) -> dict[str, object]:

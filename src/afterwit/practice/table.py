@@ -163,6 +163,13 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def none_yet(store: Store) -> str:
+    """Why a home has no lesson."""
+    if unjudged := store.counts().states.get(State.ANSWERED, 0):
+        return f"No lesson yet: the judge has not read {counted(unjudged, 'turn')} so far."
+    return "No lesson yet: correct an answer in words, by your next message or on the page."
+
+
 def lessons(
     store: Store,
     rule: ReviewRule | None = None,

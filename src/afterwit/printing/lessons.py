@@ -11,7 +11,7 @@ from afterwit.build import store_of_home
 from afterwit.config import load
 from afterwit.learning.schedule import with_note
 from afterwit.practice.lessons import Progress
-from afterwit.practice.table import LessonRow, lessons
+from afterwit.practice.table import LessonRow, lessons, none_yet
 from afterwit.printing.terminal import Terminal, moment, unlisted, write_json
 from afterwit.progress import progress
 from afterwit.promotion.watch import requests_asked
@@ -25,7 +25,6 @@ COLOUR = {
     Progress.REPLACED: "bright_black",
     Progress.WAITING: "cyan",
 }
-NONE_YET = "no lesson yet: correct an answer in words, and it appears here"
 
 
 def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
@@ -41,10 +40,11 @@ def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
         for row in found:
             write_json(row)
         return
+        why = none_yet(store)
     console = Terminal()
     console.print(Text(progress(asked).sentence, style="bold"))
     if not found:
-        console.print(NONE_YET)
+        console.print(why)
     for row in found:
         for line, style in _lines(row):
             console.say(line, style=style)

@@ -181,7 +181,8 @@ async def _judge_first(console: Terminal, runtime: Runtime, stack: AsyncExitStac
 
     async def print_progress() -> None:
         while not examined.done():
-            console.print("judge: turns without a hint of yours wait for its test:", doing, soft_wrap=True)
+            waits = "judge: turns without a hint of yours wait for its test, and answers take longer:"
+            console.print(waits, doing, soft_wrap=True)
             await asyncio.wait({examined}, timeout=JUDGE_EVERY_S)
 
     examined = asyncio.create_task(runtime.examiner.told())

@@ -324,6 +324,30 @@ async def test_a_turn_that_a_person_taught_does_not_wait_for_the_examination(hou
     assert (await house.record("voted")).verdict.source is Source.VOTES
 
 
+async def test_a_judge_that_turns_out_unable_is_not_waited_for_about_harm(mute):
+    asked = asyncio.Event()
+
+    class Endless(FakeJudge):
+        async def ask(self, messages: tuple[Message, ...], **how: Any) -> Answer:
+            if r"\boxed{refuse}" in (messages[0].content or ""):
+                asked.set()
+                await asyncio.Event().wait()
+            return await super().ask(messages, **how)
+
+    mute.client = Endless(lambda messages: "Hard to say.")
+    mute.judge = mute.stage("judge-1")
+    found = examined(mute)
+    await mute.answered("taught")
+    await mute.feedback("taught", Feedback(hint="Use at most ten words."))
+    async with found._asking:
+        judging = asyncio.create_task(mute.judge.step())
+        await asyncio.wait_for(asked.wait(), 30)
+    assert not (await found.ability()).votes
+    assert await asyncio.wait_for(judging, 30)
+    record = await mute.record("taught")
+    assert (record.state, record.flags) == (State.JUDGED, ())
+
+
 async def test_the_status_shows_the_examination_for_which_turns_wait(house):
     house.client.answer = competent
     found, signals = examined(house), Signals()

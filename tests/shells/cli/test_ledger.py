@@ -18,7 +18,7 @@ from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.version import Effect, Origin
-from tests.store.examples import HINTED, a_version, add_judged
+from tests.store.examples import HINTED, NO, a_version, add_judged
 
 run = CliRunner()
 EFFECT = Effect(turn="eeffect", before=-2.0, after=-2.5, hinted_before=-4.0)
@@ -204,10 +204,10 @@ def test_progress_is_drawn_on_request(used: Path, tmp_path: Path) -> None:
 
 
 def test_without_ended_conversations_there_is_nothing_to_count(home: Path) -> None:
-    assert "a person replied in 0 of the 20 sessions" in text("progress", home=home)
+    assert "a person's reply was judged in 0 of the 20 sessions" in text("progress", home=home)
     with store_of_home(home) as store:
         ended(store, 1, complaint=True)
-    assert "a person replied in 1 of the 20 sessions" in text("progress", home=home)
+    assert "a person's reply was judged in 1 of the 20 sessions" in text("progress", home=home)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -245,3 +245,10 @@ def test_the_lessons_given_last_are_listed_each_indented_below_its_number(taught
     assert "\n  2  Here is an example:\n     A file.\n     Now answer.\n     first given" in found
     assert "1 of 2 lessons are listed; --limit 0 lists all" in found
     assert [row["number"] for row in lines("lessons", home=taught)] == [2, 1]
+
+
+def test_a_home_without_lessons_says_whether_turns_wait_for_the_judge(home: Path) -> None:
+    assert "No lesson yet: correct an answer in words" in text("lessons", home=home)
+    with store_of_home(home) as store:
+        store.answer("aopen", NO, answered_by=None, now=4.0)
+    assert "No lesson yet: the judge has not read 1 turn so far." in text("lessons", home=home)
