@@ -126,9 +126,12 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     def lasts(since: float) -> str:
         return "just now" if found.at - since < AGO_S else f"for {duration(found.at - since)}"
 
-    since = lasts if found.serving or found.learning else ago  # of a process that ended, its last message
+    def since(status: Status) -> str:  # of a process that ended, its last message
+        runs = found.serving or (found.learning and status.stage == STAGE)
+        return lasts(status.at) if runs else ago(status.at)
+
     stages = [
-        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({since(each.at)})")
+        (f"{each.name}{'' if each.ok else ' !'}", f"{each.message} ({since(each)})")
         for each in sorted(found.stages, key=lambda each: each.ok)
     ]
     faults = sum(not each.ok for each in found.stages)
@@ -171,12 +174,15 @@ def _learning(found: Overview, ago: Callable[[float], str]) -> str:
         why = f" ({found.pause.words})" if found.pause.words else ""
         rest = f"; {counted(found.in_update, 'turn')} of an update that had begun" if found.in_update else ""
         return f"paused {ago(found.pause.since)}{why}: `afterwit resume` continues{rest}"
-    if found.in_update:
-        return f"an update of {counted(found.in_update, 'turn')} is under way"
+    update = f"an update of {counted(found.in_update, 'turn')}"
+    elsewhere = any(status.stage == STAGE and status.machine for status in found.stages)
+    if found.in_update and (found.learning or elsewhere):
+        return f"{update} is under way"
     if found.learning:
         return "on; no update is under way"
     if not found.enabled:
         return "off (learner.enabled = false)"
     if found.serving and any(status.stage == STAGE for status in found.stages):
         return "no learner runs here now; the line `learn` has the reason"
-    return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"
+    cut_off = f"; {update} was interrupted, and its turns wait" if found.in_update else ""
+    return f"no learner runs over this home: `afterwit serve` or `afterwit train` starts one{cut_off}"

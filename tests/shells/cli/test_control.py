@@ -102,6 +102,14 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen(serving=False, learning=False)["judge !"] == "it does not answer (2 minutes ago)"
     assert seen(in_update=3)["learning"] == "an update of 3 turns is under way"
     assert seen(learning=False, enabled=False)["learning"] == "off (learner.enabled = false)"
+    ended = seen(in_update=3, serving=False, learning=False)["learning"]
+    assert "no learner runs over this home" in ended
+    assert ended.endswith("an update of 3 turns was interrupted, and its turns wait")
+    alone = seen(serving=False)  # a learner that outlives the gateway
+    assert alone["judge !"] == "it does not answer (2 minutes ago)"
+    there = Status(stage="learn", machine="two", ok=True, message="trains on 3 turns", at=0.0)
+    shared = seen(in_update=3, learning=False, stages=(there,))["learning"]
+    assert shared == "an update of 3 turns is under way"
     off = Status(stage="learn", ok=True, message="switched off", at=0.0)
     assert "the line `learn` has the reason" in seen(learning=False, stages=(off,))["learning"]
     assert seen(newest=None)["last update"] == "none yet"
