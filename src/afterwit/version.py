@@ -142,6 +142,7 @@ class Version:
     parent: int | None
     origin: Origin
     created: float
+    """When the work on it began: an update takes minutes until its commit."""
     turns: tuple[str, ...] = ()
     """Turns claimed as new: they are TRAINED because this manifest names them."""
     replayed: tuple[str, ...] = ()

@@ -105,7 +105,7 @@ def happened(versions: Sequence[VersionRecord], events: Sequence[Event], *, limi
         elif origin is Origin.UPDATE:
             again = f", and from {version.replayed} again" if version.replayed else ""
             kind, words = "learned", f"learned from {counted(version.trained, 'turn')}{again}"
-        found.append(Line(version.created, kind, f"Version {number} {words}.", number))
+        found.append(Line(version.committed_at, kind, f"Version {number} {words}.", number))
         if version.published_at is not None:
             found.append(Line(version.published_at, "served", f"Version {number} is served.", number))
     return sorted(found, key=lambda each: each.at, reverse=True)[:limit]

@@ -303,7 +303,7 @@ def _version_row(
     return [
         f"{version.number}{' *' if version.number in serving else ''}",
         how,
-        moment(version.created, year=False),
+        moment(version.committed_at, year=False),
         f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else "",
         "" if way is None else f"{way:z.0%}",
         standing,

@@ -141,7 +141,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     newest, last = found.newest, "none yet"
     if newest is not None:
         whose = "" if newest.adapter == SHARED else f" of {newest.adapter}"
-        last = f"version {newest.number}{whose}, {ago(newest.created)}"
+        last = f"version {newest.number}{whose}, {ago(newest.committed_at)}"
         if newest.restores is not None:
             last += f": went back to version {newest.restores}"
         elif newest.origin is Origin.REPLAY:

@@ -97,6 +97,9 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen()["learning"] == "on; no update is under way"
     assert seen()["serving"] == "version 1"
     assert seen()["last update"] == "version 1, 2 minutes ago, from 1 turn"
+    assert found.newest is not None
+    long = replace(found.newest, created=-10_000.0)  # when its training began
+    assert seen(newest=long)["last update"] == seen()["last update"]
     assert seen()["judge !"] == "it does not answer (for 2 minutes)"
     assert next(iter(seen())) == "judge !"
     assert seen(serving=False, learning=False)["judge !"] == "it does not answer (2 minutes ago)"

@@ -13,6 +13,7 @@ from afterwit.build import store_of_home
 from afterwit.cli.app import app
 from afterwit.printing.ledger import version_table
 from afterwit.printing.progress import BAR
+from afterwit.printing.terminal import moment
 from afterwit.progress import progress
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.watch import requests_asked
@@ -225,6 +226,12 @@ def test_an_update_that_went_no_part_of_the_way_shows_no_sign(taught: Path) -> N
         newest = replace(store.versions()[-1], metrics={"way_to_teacher": -0.001})
     shares = version_table([newest], [], width=80).columns[4]
     assert list(shares.cells) == ["0%"]
+
+
+def test_a_version_was_made_when_it_was_committed_not_when_its_training_began(taught: Path) -> None:
+    with store_of_home(taught) as store:
+        newest = replace(store.versions()[-1], created=0.0, committed_at=86_400.0)
+    assert list(version_table([newest], [], width=80).columns[2].cells) == [moment(86_400.0, year=False)]
 
 
 def test_the_newest_versions_are_listed_and_the_others_counted(taught: Path) -> None:
