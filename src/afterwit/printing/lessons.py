@@ -36,11 +36,11 @@ def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
         found = lessons(
             store, with_note(learner, store.note("learn")).teaching, asked, of=every[: limit or None]
         )
+        why = none_yet(store)
     if json:
         for row in found:
             write_json(row)
         return
-        why = none_yet(store)
     console = Terminal()
     console.print(Text(progress(asked).sentence, style="bold"))
     if not found:
