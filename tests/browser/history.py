@@ -289,7 +289,7 @@ def play(store: Store, renderer: Renderer, *, sessions: int, now: float) -> floa
         "5 of 8 turns wait: the next update starts at 8, or in 12 minutes if 4 wait then",
         now=history.now,
     )
-    doing = "practises lesson 1: 8 of 32 answers, gap 4.1 nats"
+    doing = "practises lesson 1: samples 8 answers; 8 of 32 so far, gap 4.1 nats"
     store.set_status("practice", True, doing, now=history.now)
     store.set_status("publish", True, f"serving version {history.version}", now=history.now)
     store.set_status("housekeeping", True, "the store is within its limits", now=history.now)

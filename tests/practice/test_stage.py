@@ -462,6 +462,18 @@ def test_a_lesson_that_is_dropped_or_edited_while_it_is_answered_stores_nothing(
     assert list(store.turns(Filter(kind=Kind.PRACTICE))) == []
 
 
+def test_a_lesson_that_is_dropped_is_answered_no_further(store: Store, renderer: Renderer) -> None:
+    correct(store, "moon")
+    number = store.lessons()[0].number
+    house = House(store, renderer, meanwhile=lambda: store.change_lesson(number, dropped=NOW))
+    house.engine.pause_after = 1  # its answers would take for ever
+    assert not house.step()
+    assert house.engine.cancelled == 3
+    assert house.stage.doing == f"practises lesson {number}: samples 3 answers; 0 of 64 so far"
+    assert not house.step()
+    assert house.stage.doing == "1 lesson: dropped"
+
+
 def test_it_waits_until_the_newest_version_is_served(store: Store, renderer: Renderer) -> None:
     correct(store, "moon")
     store.commit_version(a_version(1, []), now=NOW)

@@ -121,7 +121,8 @@ class Practice:
         if self._engine.live(adapter) not in (None, newest):
             self.doing = f"waits until version {newest} is served"
             return False
-        self.doing = told(found.lesson, self._settings.updates * self._learner.batch)
+        count = len(found.prompts) + len(found.along) + (found.synthetic or 0)
+        self.doing = told(found.lesson, count, self._settings.updates * self._learner.batch)
         if began is not None:
             await began()
         lesson, words = found.lesson, found.words
@@ -139,11 +140,12 @@ class Practice:
                 self._tried.recorded_only.add(named)
                 if not found.prompts:
                     return True
-        sampled = await asyncio.gather(
+        answering = asyncio.gather(
             *(self._answer(found, prompt) for prompt in found.prompts),
             *(self._answer(found, prompt, along=True) for prompt in found.along),
             *(self._answer(found, request, synthetic=True) for request in synthetic),
         )
+        sampled = await self._while_unchanged(lesson, answering)
         answers = await self._judged([each for each in sampled if each is not None], words)
         at = self._now()
         return bool(answers) and await self._store.call(
@@ -161,6 +163,19 @@ class Practice:
         )
         self._looked_s = time.monotonic() - began
         return found
+
+    async def _while_unchanged(
+        self, lesson: Lesson, answering: asyncio.Future[list[Fresh | None]]
+    ) -> list[Fresh | None]:
+        """The answers; none once the lesson was dropped, edited, restricted, given again or forgotten, for
+        they would not be stored."""
+        try:
+            while not (await asyncio.wait([answering], timeout=POLL_S))[0]:
+                if not await self._store.call(lambda store: store.is_unchanged(lesson)):
+                    return []
+            return answering.result()
+        finally:
+            answering.cancel()
 
     async def _answer(
         self, found: Round, prompt: Turn, *, synthetic: bool = False, along: bool = False
@@ -323,11 +338,13 @@ class Practice:
         return (gap if isfinite(gap) else None), abs(first - last)
 
 
-def told(lesson: Lesson, most: int) -> str:
-    """The practised lesson in a sentence, by its number: a status outlives the session that gave it."""
+def told(lesson: Lesson, count: int, most: int) -> str:
+    """The practised lesson in a sentence, by its number: a status outlives the session that gave it. `count`
+    answers are sampled now."""
     gap, done = standing(lesson).gap, len(lesson.taught_since(lesson.newest))
     near = "" if gap is None else f", gap {gap:.2g} nats"
-    return f"practises lesson {lesson.number}: {done} of {most} answers{near}"
+    samples = f"samples {counted(count, 'answer')}"
+    return f"practises lesson {lesson.number}: {samples}; {done} of {most} so far{near}"
 
 
 def with_lessons(watch: AfterVerdict, rule: ReviewRule) -> AfterVerdict:

@@ -217,6 +217,11 @@ class Lessons(Recording, Reading, Orders):
         )
         return row["sampled"], row["taught"]
 
+    def is_unchanged(self, lesson: Lesson) -> bool:
+        """Whether a lesson still has the corrections and orders with which it was read."""
+        found = self.lessons(numbers=[lesson.number])
+        return any(_ordered(each) == _ordered(lesson) for each in found)
+
     def practised(self, lesson: Lesson, words: str, answers: Sequence[Fresh], *, now: float) -> bool:
         """Store answers; those without a reason wait for the learner with the words, after those of earlier
         lessons, as their hint. All or nothing.
