@@ -15,9 +15,10 @@ from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Store
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
+from afterwit.version import Origin
 from tests.gateway.serving import Serving
 from tests.page.pages import Tags, played, token_of
-from tests.store.examples import add, add_judged
+from tests.store.examples import a_version, add, add_judged
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{7*7}} &amp; \"'"
 VIEWS = (
@@ -100,6 +101,17 @@ async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_b
     assert "for the learner 1" in words
     assert "An update was held back." in words
     assert "Version 1 is served." in words
+
+
+async def test_the_overview_says_that_all_learning_was_taken_back(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    back = a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,))
+    await gateway.store.call(lambda store: store.commit_version(back, now=9.0))
+    words = " ".join(Tags((await browser.get("/ui/overview")).text).words.split())
+    assert "Yes, but all that it had learned was taken back or forgotten." in words
+    assert "Last: version 2 takes learning back: it has the weights of version 0," in words
 
 
 async def test_a_judge_that_cannot_judge_is_the_first_thing_that_is_said(

@@ -48,11 +48,12 @@ def overview(request: Request, gateway: Gateway, store: Store) -> Facts:
 def learning(
     versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
 ) -> Mapping[str, Any]:
-    """Whether it learns, its last update, and the status of the stage with a problem, else the learner's."""
+    """Whether it learns, its newest version, and the status of the learner, or of a stage with a problem."""
     newest = {status.stage: status for status in sorted(stages, key=lambda status: status.at)}
     learner, judge = newest.get("learn"), newest.get("judge")
     fault = next((stage for stage in (learner, judge) if stage is not None and not stage.ok), None)
-    last = next((version for version in versions if version.origin is Origin.UPDATE), None)
+    last = next((version for version in versions if version.origin is not Origin.BASE), None)
+    trained = counts.states.get(State.TRAINED, 0)
     if pause is not None:
         sentence = "No: learning is paused."
     elif fault is not None and fault is learner:
@@ -63,9 +64,12 @@ def learning(
         )
     elif last is None:
         sentence = "Not yet: nothing has been learned so far."
+    elif not trained and last.origin is not Origin.UPDATE:
+        sentence = "Yes, but all that it had learned was taken back or forgotten."
     else:
-        sentence = f"Yes: {counted(counts.states.get(State.TRAINED, 0), 'turn')} so far."
-    return {"sentence": sentence, "ok": fault is None, "says": fault or learner, "last": last}
+        sentence = f"Yes: {counted(trained, 'turn')} so far."
+    did = None if last is None else _did(last)
+    return {"sentence": sentence, "ok": fault is None, "says": fault or learner, "last": last, "did": did}
 
 
 def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:
@@ -99,13 +103,18 @@ def happened(versions: Sequence[VersionRecord], events: Sequence[Event], *, limi
         number, origin = version.number, version.origin
         if origin is Origin.BASE:
             continue
-        kind, words = origin.value, "is earlier updates, run again without what was forgotten"
-        if origin is Origin.ROLLBACK:
-            words = f"takes learning back: it has the weights of version {version.restores}"
-        elif origin is Origin.UPDATE:
-            again = f", and from {version.replayed} again" if version.replayed else ""
-            kind, words = "learned", f"learned from {counted(version.trained, 'turn')}{again}"
-        found.append(Line(version.committed_at, kind, f"Version {number} {words}.", number))
+        kind = "learned" if origin is Origin.UPDATE else origin.value
+        found.append(Line(version.committed_at, kind, f"Version {number} {_did(version)}.", number))
         if version.published_at is not None:
             found.append(Line(version.published_at, "served", f"Version {number} is served.", number))
     return sorted(found, key=lambda each: each.at, reverse=True)[:limit]
+
+
+def _did(version: VersionRecord) -> str:
+    """The deed of a version that is no base, as a sentence without its subject."""
+    if version.origin is Origin.ROLLBACK:
+        return f"takes learning back: it has the weights of version {version.restores}"
+    if version.origin is Origin.REPLAY:
+        return "is earlier updates, run again without what was forgotten"
+    again = f", and from {version.replayed} again" if version.replayed else ""
+    return f"learned from {counted(version.trained, 'turn')}{again}"
