@@ -104,6 +104,7 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite", FAILED, "its numbers were not finite"
     HELD_BACK = "held_back", FAILED, "its update would have lost what people approved"
     REVIEW_REFUSED = "review_refused", UNFIT, "a person refused it"
+    LESSON_CHANGED = "lesson_changed", UNFIT, "its lesson was dropped or changed"
     EXCLUDED = "excluded", UNFIT, "its session teaches nothing"
     HOLDS_SECRET = "holds_secret", UNFIT, "it holds a secret"
     DOUBTFUL_HINT = "doubtful_hint", NOTHING, "a tool's words may have planted its hint"

@@ -120,7 +120,7 @@ async def test_a_lesson_is_edited_accepted_dropped_and_unlearned_by_buttons(
     await gateway.store.call(lambda store: store.set_status("learn", True, status, now=7.0))
     assert status in (await browser.get(f"/ui/lessons/{number}")).text
     waited = await gateway.store.call(lambda store: store.turn("p2"))
-    assert (waited.state, waited.reason) == (State.SKIPPED, Reason.REVIEW_REFUSED)
+    assert (waited.state, waited.reason) == (State.SKIPPED, Reason.LESSON_CHANGED)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_dropped_lesson_stays_dropped_when_it_is_said_again_and_what_waits_end
     number = correct(store, "moon")
     waiting = practise(store, number, gap=None, now=2.0)
     drop(store, number, now=3.0)
-    assert {store.turn(turn).reason for turn in waiting} == {Reason.REVIEW_REFUSED}
+    assert {store.turn(turn).reason for turn in waiting} == {Reason.LESSON_CHANGED}
     assert store.turn("moon").state is State.JUDGED  # the correction itself still teaches
     assert correct(store, "sun", now=4.0) == number
     assert [row.progress for row in lessons(store)] == [Progress.DROPPED]
@@ -164,7 +164,7 @@ def test_edited_words_replace_those_that_wait_and_bad_ones_are_refused_in_one_li
     number = correct(store, "moon")
     waiting = practise(store, number, gap=None, now=2.0)
     edit(store, number, "  Be\nbrief. ", Redaction(), now=3.0)
-    assert {store.turn(turn).reason for turn in waiting} == {Reason.REVIEW_REFUSED}
+    assert {store.turn(turn).reason for turn in waiting} == {Reason.LESSON_CHANGED}
     assert lessons(store)[0].words == "Be brief."
     with pytest.raises(SettingError, match="1 to 1000"):
         edit(store, number, "  ", Redaction(), now=4.0)

@@ -31,6 +31,7 @@ NEVER = frozenset(
         Reason.CUT_AT_LENGTH,
         Reason.INVALID_VOTES,
         Reason.REVIEW_REFUSED,
+        Reason.LESSON_CHANGED,
         Reason.EXCLUDED,
         Reason.HOLDS_SECRET,
     }

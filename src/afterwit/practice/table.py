@@ -318,7 +318,7 @@ def _change(store: Store, number: int, *, now: float, **columns: float | str | N
     with store.transaction():
         store.change_lesson(number, **columns)
         waiting = [each.turn for each in store.lesson(number).answers if each.state is State.JUDGED]
-        store.skip(waiting, Reason.REVIEW_REFUSED, now=now)
+        store.skip(waiting, Reason.LESSON_CHANGED, now=now)
 
 
 def restrict(store: Store, number: int, scope: str | None, *, now: float) -> None:
