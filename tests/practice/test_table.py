@@ -20,6 +20,7 @@ from afterwit.progress import PersonRequest, progress
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
 from afterwit.turn import Conversation, Kind, Message
+from afterwit.verdict import Review, ReviewRule
 from afterwit.version import Effect, Origin
 from afterwit.vetting.redaction import Redaction
 from tests.store.examples import a_version, add_judged
@@ -129,13 +130,20 @@ def test_a_lesson_whose_corrections_were_taken_back_waits_until_one_is_given_aga
     store.commit_version(a_version(1, ["a"]), now=2.0)
     store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=3.0)
     (row,) = lessons(store)
-    assert (row.progress, "its corrections" in row.how_far, "give it again" in row.how_far) == (
-        Progress.WAITING,
-        True,
-        True,
-    )
+    assert row.progress is Progress.WAITING
+    why = "its corrections do not teach any more (what it taught was taken back); give it again"
+    assert row.how_far == f"waiting: {why}"
     correct(store, "b", now=4.0)
     assert [each.progress for each in lessons(store)] == [Progress.PRACTISING]
+
+
+def test_a_lesson_whose_correction_waits_for_a_person_says_so_until_it_is_refused(store: Store) -> None:
+    correct(store, "a")
+    (row,) = lessons(store, ReviewRule(review=Review.ALL))
+    assert row.how_far == "waiting: its corrections wait for your review"
+    store.review(["a"], accept=False, now=2.0)
+    (row,) = lessons(store)
+    assert row.how_far.startswith("waiting: its corrections do not teach any more (a person refused it)")
 
 
 def test_a_dropped_lesson_stays_dropped_when_it_is_said_again_and_what_waits_ends(store: Store) -> None:

@@ -40,6 +40,7 @@ PRACTISED = LessonRow(
     scope=None,
     spoils=None,
     edited=False,
+    for_review=False,
     unlearning=None,
     replaced_by=None,
     request="Why?",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterwit.errors import SettingError
 from afterwit.judging.voting import speaks_of_hints
@@ -74,6 +74,8 @@ class LessonRow:
     edited: bool
     replaced_by: int | None
     """The later lesson that contradicts it, once that may teach."""
+    for_review: bool
+    """Whether it waits for a person's review of a correction."""
     unlearning: str | None
     """Whether what practised it is being unlearned: empty for yes, else why it failed; None: no one asked."""
     request: str | None
@@ -120,7 +122,7 @@ class LessonRow:
             case Progress.WAITING if self.spoils is Spoils.OTHERS:
                 return "waiting: it contradicts what others approved; accept or drop it"
             case Progress.WAITING:
-                return "waiting: its corrections wait for your review, or were taken back; give it again"
+                return f"waiting: {self._waits_for}"
             case Progress.DROPPED:
                 return f"dropped: {self._what_stays}"
             case Progress.REPLACED:
@@ -136,6 +138,14 @@ class LessonRow:
         if self.first_gap <= CLOSE:
             return "further from a model that reads it than at first"
         return f"{max(0.0, 1 - self.gap / self.first_gap):.0%} of the way to a model that reads it"
+
+    @property
+    def _waits_for(self) -> str:
+        if self.for_review:
+            return "its corrections wait for your review"
+        reason = self.corrections[-1].reason
+        why = "" if reason is None else f" ({reason.words})"
+        return f"its corrections do not teach any more{why}; give it again"
 
     @property
     def _what_stays(self) -> str:
@@ -242,6 +252,7 @@ def _row(
         spoils=lesson.spoils,
         edited=lesson.edited,
         replaced_by=None if later is None else later.number,
+        for_review=any(may_teach(replace(each, accepted=True), rule) for each in lesson.corrections),
         unlearning=unlearning,
         request=request,
         before=before,
