@@ -47,8 +47,8 @@ class PracticeSettings:
     """Answers to each prompt of an update. Above 1, a judge that votes gives answers that follow the
     lesson the reward 1 and the others -1, if there are both."""
     at_once: bool = False
-    """Whether the first user message of a key's new conversations begins, in the prompt, with the
-    lessons that are not learned yet, newest first."""
+    """Whether the prompts of new conversations show the lessons of their key that are not learned yet,
+    newest first, at the beginning of the first user message."""
     at_once_lessons: int = 5
     """Lessons in one prompt, at most."""
     at_once_tokens: int = 256
