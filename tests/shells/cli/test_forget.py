@@ -187,6 +187,18 @@ def test_a_rollback_of_the_base_says_whose(people: Path, model: Path) -> None:
     assert "2 personal adapters have been trained" in status
 
 
+def test_a_rollback_tells_of_turns_that_are_learned_next(lived: Path, model: Path) -> None:
+    def rolled_back() -> list[str]:
+        return run.invoke(app, ["rollback", "0", "--home", str(lived)]).stdout.splitlines()
+
+    assert rolled_back() == ["version 2 has the weights of version 0; updates taken back: 1"]
+    with store_of_home(lived) as store:
+        store_judged(store, [a_sample(renderer_of(model), 2)])
+    assert rolled_back()[1:] == ["1 judged turn waits to be learned; `afterwit pause` stops that"]
+    run.invoke(app, ["pause", "--home", str(lived)])
+    assert rolled_back()[1:] == []
+
+
 def test_a_rollback_that_the_store_cannot_record_says_what_is_done_already(lived: Path, model: Path) -> None:
     with closing(sqlite3.connect(lived / "store.db")) as database:
         database.execute(
