@@ -35,7 +35,8 @@ BYTES_PER_WEIGHT = 4 + 8
 def check_machine(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """Every test of the machine itself."""
     space = "free some space, or lower learner.keep_versions"
-    yield tested("home", _writable, home, remedy="choose another folder with --home or AFTERWIT_HOME")
+    private = f"chmod 700 {home}, or choose another folder with --home or AFTERWIT_HOME"
+    yield tested("home", _writable, home, remedy=private)
     yield tested("disk", _room, settings, home, folder, remedy=space)
     yield tested("port", _port, settings, home, remedy="stop what listens there, or choose another")
     yield tested("device", _device, settings, remedy="set engine.device and learner.device to auto or cpu")
@@ -49,7 +50,7 @@ def _writable(home: Path) -> str:
     with tempfile.NamedTemporaryFile(dir=home):
         pass
     others = home.stat().st_mode & 0o077
-    expect(not others, f"{home} can be read by others: chmod 700 {home}")
+    expect(not others, f"{home} can be read by others")
     return str(home)
 
 

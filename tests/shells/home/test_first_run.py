@@ -135,5 +135,5 @@ def test_a_home_that_others_can_read_is_a_fault_with_its_remedy(tmp_path: Path) 
     ]
     assert (finding.ok, finding.seen) == (
         False,
-        f"{tmp_path}/home can be read by others: chmod 700 {tmp_path}/home",
+        f"{tmp_path}/home can be read by others",
     )
