@@ -22,6 +22,7 @@ from afterwit.turn import SHARED
 
 POLL_S = 0.5
 LOADING = "loading the model as the learner does"
+WAITING = "waiting for the running learner, which goes on if you stop this command"
 FORGETTING = re.compile(r"forgetting: update (\d+) of (\d+)")
 """The learner's status meanwhile."""
 
@@ -114,7 +115,7 @@ def _forgotten(
                         _left(store, sessions)
                         return "; ".join(sentences) or f"{named} forgotten"
                 except AlreadyRunning:
-                    line.step("".join(["waiting for the running learner", *_faults(store)]))
+                    line.step("".join([WAITING, *_faults(store)]))
                     _show(store, line)
                     time.sleep(POLL_S)
             return f"{named} forgotten by the running learner"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from afterwit.build import store_at, store_of_home, store_of_model, versions_of
@@ -19,6 +20,7 @@ from afterwit.cli.app import app
 from afterwit.config import load
 from afterwit.errors import TurnNotFound
 from afterwit.home.home import remember_model
+from afterwit.printing.terminal import SOON_S
 from afterwit.running.train import learn
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.judged_samples import a_sample, store_judged
@@ -98,17 +100,20 @@ def test_turns_that_wait_outside_of_the_store_come_first(lived: Path) -> None:
 
 
 def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
-    said: list[str] = []
+    said: list[Result] = []
+    command = ["forget", "talk", "--home", str(lived)]
     with versions_of(lived, model).learning():
-        waiting = threading.Thread(target=lambda: said.append(forget(lived, "talk")))
+        waiting = threading.Thread(target=lambda: said.append(run.invoke(app, command)))
         waiting.start()
         store = SqliteStore.open(lived / "store.db", fingerprint=None)
         while not store.forget_orders():
             time.sleep(0.01)
+        time.sleep(SOON_S + 1.0)  # it tells what it waits for
         store.forget("talk", now=1.0)
         store.close()
         waiting.join()
-    assert "session talk is forgotten by the running learner" in said[0]
+    assert "session talk is forgotten by the running learner" in said[0].stdout
+    assert "the running learner, which goes on if you stop this command" in " ".join(said[0].stderr.split())
 
 
 @pytest.mark.timeout(120)
