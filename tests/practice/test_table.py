@@ -230,11 +230,14 @@ def test_the_command_lists_drops_edits_and_accepts(tmp_path: Path) -> None:
             assert row.how_far in shown
             assert row.how_often in shown
     assert run.invoke(app, ["lessons", "edit", str(number), "Be brief.", *home]).exit_code == 0
-    assert run.invoke(app, ["lessons", "drop", str(number), *home]).exit_code == 0
+    dropped = run.invoke(app, ["lessons", "drop", str(number), *home]).stdout
+    assert f"not practised any more; `afterwit lessons accept {number}` takes it up again" in dropped
     lines = run.invoke(app, ["lessons", "--json", *home]).stdout.splitlines()
     found = {row["number"]: row for row in map(json.loads, lines)}
     assert (found[number]["words"], found[number]["progress"]) == ("Be brief.", "dropped")
-    assert run.invoke(app, ["lessons", "accept", str(number), *home]).exit_code == 0
+    for again in ("again, ", ""):
+        accepted = run.invoke(app, ["lessons", "accept", str(number), *home]).stdout
+        assert accepted == f"lesson {number} is practised {again}on other prompts of its kind too\n"
     assert run.invoke(app, ["lessons", "restrict", str(number), "key/agent", *home]).exit_code == 0
     assert "practised for key/agent alone" in run.invoke(app, ["lessons", *home]).stdout
     assert "every client" in run.invoke(app, ["lessons", "restrict", str(number), *home]).stdout

@@ -277,15 +277,16 @@ def drop(
     """
     from afterwit.practice import table
 
+    back = f"`afterwit lessons accept {number}` takes it up again"
     if undo:
         from afterwit.home.forget import forget_practice
 
         said = forget_practice(*loaded(home, config), number)
-        print(f"lesson {number} is dropped; {said}")
+        print(f"lesson {number} is dropped; {said}; {back}")
         return
     with store_of(home) as store:
         table.drop(store, number, now=time.time())
-    print(f"lesson {number} is dropped: it is not practised any more")
+    print(f"lesson {number} is dropped: it is not practised any more; {back}")
 
 
 @lessons_app.command(cls=Command)
@@ -328,12 +329,14 @@ def restrict(
 
 @lessons_app.command(cls=Command)
 def accept(number: Number, home: Home = None) -> None:
-    """Practise a lesson on other prompts too, or at all if it waits for you.
+    """Practise a lesson on other prompts too, or at all if it was dropped or waits for you.
 
     afterwit lessons accept 3
     """
     from afterwit.practice import table
 
     with store_of(home) as store:
+        dropped = store.lesson(number).dropped is not None
         table.accept(store, number)
-    print(f"lesson {number} is practised on other prompts of its kind too")
+    again = "again, " if dropped else ""
+    print(f"lesson {number} is practised {again}on other prompts of its kind too")
