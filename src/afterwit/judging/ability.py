@@ -20,6 +20,7 @@ from afterwit.judging.polarity import RESULTS, UNREAD, Borders, LogProbs, Readin
 from afterwit.judging.settings import JudgeSettings, judge_prompts
 from afterwit.judging.verdicts import JudgeClient
 from afterwit.store import AsyncStore, Store
+from afterwit.text import counted
 from afterwit.worker import BackOff, Report, Signals, StageHealth, work
 
 NOTE, SHARES = "judge_ability", "judge"
@@ -277,7 +278,8 @@ async def keep_checking(store: AsyncStore, signals: Signals, report: Report, *, 
         found = await store.call(report_of)
         await store.call(lambda store: keep_shares(store, found.shares))
         wrong = list(warnings(found))
-        await report(not wrong, "; ".join(wrong) or f"{found.turns} judged turns show nothing wrong")
+        fine = f"nothing is wrong in {counted(found.turns, 'judged turn')}"
+        await report(not wrong, "; ".join(wrong) or fine)
         return False
 
     async def failed(ok: bool, message: str) -> None:

@@ -118,7 +118,7 @@ async def test_the_loop_waits_first_and_checks_until_it_is_told_to_stop(store):
     await reports.any.wait()
     signals.stop.set()
     await running
-    assert reports.all[0] == (True, "0 judged turns show nothing wrong")
+    assert reports.all[0] == (True, "nothing is wrong in 0 judged turns")
 
 
 async def test_a_loop_that_is_stopped_while_it_waits_checks_nothing(store):
