@@ -98,6 +98,8 @@ def _link(link: Path, file: Path) -> None:
 
 
 def _checked(folder: Path) -> Path:
+    if folder.is_file():
+        raise SettingError(f"{folder} is a file, and not a GGUF one; {TAKES}")
     if not (folder / "config.json").is_file():
         raise SettingError(f"{folder} has no config.json, so it is not a Hugging Face model folder")
     weight_files(folder)

@@ -131,6 +131,7 @@ def test_a_store_of_another_model_names_the_model_that_it_was_made_with(tmp_path
         (["serve", "a/b", "--model", "c/d"], "two models are named, a/b and --model c/d"),
         (["serve", "http://127.0.0.1:8000/v1"], "is the address of a server, not a model: name the model"),
         (["serve", "llama3:8b"], "looks like an Ollama name"),
+        (["serve", __file__], "test_commands.py is a file, and not a GGUF one; name a Hugging Face model's"),
         (["serve", "models/llama.Q4.gguf"], "there is no model at models/llama.Q4.gguf"),
         (["serve", "/nowhere/model"], "there is no model at /nowhere/model"),
         (["serve", "/nowhere/model", "--set", "judge.vote=1"], "did you mean judge.votes"),
