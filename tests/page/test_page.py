@@ -15,7 +15,7 @@ from afterwit.promotion.episodes import Event, EventKind
 from afterwit.store import Store
 from afterwit.turn import Conversation, Kind, Message
 from afterwit.verdict import Feedback, Question, Source, Verdict, Vote
-from afterwit.version import Origin
+from afterwit.version import Origin, SuiteResult
 from tests.gateway.serving import Serving
 from tests.page.pages import Tags, played, token_of
 from tests.store.examples import a_version, add, add_judged
@@ -112,6 +112,17 @@ async def test_the_overview_says_that_all_learning_was_taken_back(
     words = " ".join(Tags((await browser.get("/ui/overview")).text).words.split())
     assert "Yes, but all that it had learned was taken back or forgotten." in words
     assert "Last: version 2 takes learning back: it has the weights of version 0," in words
+
+
+async def test_the_versions_name_what_was_run_again_and_how_much_was_lost(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    lost = SuiteResult(lost={"text": (1, 6)}, evidence=0.0)
+    again = a_version(2, origin=Origin.REPLAY, suite=lost)
+    await gateway.store.call(lambda store: store.commit_version(again, now=9.0))
+    words = " ".join(Tags((await browser.get("/ui/versions")).text).words.split())
+    assert "earlier updates lost 1 of 6 approved text" in words
 
 
 async def test_a_judge_that_cannot_judge_is_the_first_thing_that_is_said(

@@ -298,14 +298,22 @@ def _version_row(
     replayed = f" +{version.replayed} again" if version.replayed else ""
     standing = Text("confirmed", style="green")
     if version.number not in confirmed:
-        worst = None if version.suite is None else version.suite.worst
-        standing = Text("" if worst is None else f"lost some `{worst}`", style="yellow")
+        standing = Text(_lost(version), style="yellow")
+    source = f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else ""
     return [
         f"{version.number}{' *' if version.number in serving else ''}",
         how,
         moment(version.committed_at, year=False),
-        f"{counted(version.trained, 'turn')}{replayed}" if version.trained or version.replayed else "",
+        "earlier updates" if version.origin is Origin.REPLAY else source,
         "" if way is None else f"{way:z.0%}",
         standing,
         moment(version.published_at, year=False),
     ]
+
+
+def _lost(version: VersionRecord) -> str:
+    """Of which kind of approved answers it lost the greatest share, and how many; empty: of none."""
+    if version.suite is None or (worst := version.suite.worst) is None:
+        return ""
+    lost, of = version.suite.lost[worst]
+    return f"lost {lost} of {of} approved `{worst}`"

@@ -18,7 +18,7 @@ from afterwit.progress import progress
 from afterwit.promotion.episodes import BadEnd, Episode
 from afterwit.promotion.watch import requests_asked
 from afterwit.store import Store
-from afterwit.version import Effect, Origin
+from afterwit.version import Effect, Origin, SuiteResult
 from tests.store.examples import HINTED, NO, a_version, add_judged
 
 run = CliRunner()
@@ -232,6 +232,15 @@ def test_a_version_was_made_when_it_was_committed_not_when_its_training_began(ta
     with store_of_home(taught) as store:
         newest = replace(store.versions()[-1], created=0.0, committed_at=86_400.0)
     assert list(version_table([newest], [], width=80).columns[2].cells) == [moment(86_400.0, year=False)]
+
+
+def test_a_replay_names_its_source_and_what_it_lost_of_what_people_approved(taught: Path) -> None:
+    lost = SuiteResult(lost={"text": (1, 6), "edit": (0, 2)}, evidence=0.0)
+    with store_of_home(taught) as store:
+        newest = replace(store.versions()[-1], origin=Origin.REPLAY, trained=0, replayed=0, suite=lost)
+    table = version_table([newest], [], width=80)
+    assert list(table.columns[3].cells) == ["earlier updates"]
+    assert [str(cell) for cell in table.columns[5].cells] == ["lost 1 of 6 approved `text`"]
 
 
 def test_the_newest_versions_are_listed_and_the_others_counted(taught: Path) -> None:
