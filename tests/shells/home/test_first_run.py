@@ -133,7 +133,7 @@ def test_a_home_that_others_can_read_is_a_fault_with_its_remedy(tmp_path: Path) 
     (finding,) = [
         each for each in check_machine(Settings(), tmp_path / "home", tmp_path) if each.name == "home"
     ]
-    assert (finding.ok, finding.seen) == (
-        False,
-        f"{tmp_path}/home can be read by others",
+    assert (finding.ok, finding.seen) == (False, f"{tmp_path}/home can be read by others")
+    assert (
+        finding.remedy == f"chmod 700 {tmp_path}/home, or choose another folder with --home or AFTERWIT_HOME"
     )
