@@ -4,7 +4,7 @@ The person, their competent judge and the measurements are those of `afterwit tr
 settings' own judge votes. With `--recorded 40 --conversations 1` the person first asks 40 questions and
 leaves without a word; one correction follows, and the versions that practice makes are measured meanwhile.
 With `--pause 4 --conversations 96 --minutes 180` the person pauses after four conversations until practice
-rests, a quarter of an hour at most. With `--in-prompt` the lesson of the first correction stands in the
+rests, a quarter of an hour at most. With `--in-prompt` the lesson of the first correction is in the
 prompts of new conversations, and nothing is trained.
 
 Finished runs are kept in DATA, a JSON line each, and printed as a table.
@@ -25,16 +25,13 @@ import typer
 from afterwit.chat_format.render import Renderer
 from afterwit.config import load
 from afterwit.demo.live import live
-from afterwit.demo.people import AT_ONCE, Ask, at_once, written
+from afterwit.demo.people import AT_ONCE, written
 from afterwit.demo.settings import changed
-from afterwit.demo.world import Message
 from afterwit.home.model import model_folder
 from afterwit.judging.hinted_prompts import splice
 from afterwit.practice.rounds import next_round
 from afterwit.trial.people import SETTING, Person, competent_judge, is_bad, names
-from afterwit.trial.play import Played, Point, Trial
-from afterwit.turn import Conversation
-from afterwit.turn import Message as TurnMessage
+from afterwit.trial.play import Played, Point, Trial, prompt_of
 
 PAUSE_S = 900.0
 """Longest pause in which practice goes on."""
@@ -119,23 +116,13 @@ def reminded(trial: Trial, person: Person) -> int:
     trial.begin(person)
     while not (lessons := trial.system.store(lambda store: store.lessons())):
         trial.converse(person, len(trial.played.talks) + 1)
-    system = trial.system
-
-    def answers(hint: str, session: str | None) -> list[Message]:
-        def one(numbered: tuple[int, str]) -> Message:
-            at, question = numbered
-            said = Conversation(messages=(TurnMessage(role="user", content=question),))
-            hinted = splice(said, hint, system.settings.judge.placement)
-            ask = Ask(messages=[each.to_dict() for each in hinted.messages])
-            return system.agent(SETTING, session and f"{session}-{at}")(ask).message
-
-        return at_once(one, list(enumerate(person.measured)))
-
-    told, new = person.liked(answers(lessons[0].words, None)), answers("", "new")
+    prompts, placement = [prompt_of(each) for each in person.measured], trial.system.settings.judge.placement
+    told = trial.answers([splice(each, lessons[0].words, placement) for each in prompts], SETTING)
+    new = trial.answers(prompts, SETTING, session="new")
     point = Point(
         conversations=len(trial.played.talks),
         seconds=time.monotonic() - trial.began,
-        version=system.version(),
+        version=trial.system.version(),
         kept=person.liked(new),
         of=len(new),
         kl=None,
@@ -145,19 +132,14 @@ def reminded(trial: Trial, person: Person) -> int:
     )
     trial.played.points.append(point)
     print(shown(point), flush=True)
-    return told
+    return person.liked(told)
 
 
 def asked(trial: Trial, person: Person, number: int) -> None:
     """Hold `number` conversations in which the person does not comment on the answer. Their questions come
     after those of the conversations."""
-
-    def one(numbered: tuple[int, str]) -> None:
-        at, question = numbered
-        ask = Ask(messages=[{"role": "user", "content": question}])
-        trial.system.agent(SETTING, f"left-{at}")(ask)
-
-    at_once(one, list(enumerate(person.questions(AT_ONCE, number))))
+    prompts = map(prompt_of, person.questions(AT_ONCE, number))
+    trial.answers(prompts, SETTING, session="left")
 
 
 def practised(trial: Trial, person: Person, until: float, *, each: bool) -> None:

@@ -291,7 +291,7 @@ class Judge:
     async def _harmful(self, turn: RecordedTurn, hints: tuple[str, ...]) -> bool:
         """Whether the judge finds the hints harmful. False as soon as its examination finds that it cannot
         tell: a small model may write until `judge.max_tokens`."""
-        if self._tells or self._examiner is None or not self._is_unexamined:
+        if self._examiner is None or not self._is_unexamined:
             return self._tells and await self._verdicts.harmful(turn.id, hints)
         asked = asyncio.create_task(self._verdicts.harmful(turn.id, hints))
         examined = asyncio.create_task(self._examiner.told())

@@ -41,7 +41,7 @@ def home(request: Request, gateway: Gateway, store: Store) -> Facts:
         "asked": "" if source is None else urlencode({"source": source}),
         "older": end if end < len(found) else None,
         "first_page": not start,
-        "none_yet": table.none_yet(store),
+        "none_yet": None if found else table.none_yet(store),
         "empty": not sources and not store.turn_lines(limit=1),
     }
 

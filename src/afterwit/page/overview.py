@@ -111,7 +111,7 @@ def happened(versions: Sequence[VersionRecord], events: Sequence[Event], *, limi
 
 
 def _did(version: VersionRecord) -> str:
-    """The deed of a version that is no base, as a sentence without its subject."""
+    """What a later version than the base did, as a sentence without its subject."""
     if version.origin is Origin.ROLLBACK:
         return f"takes learning back: it has the weights of version {version.restores}"
     if version.origin is Origin.REPLAY:

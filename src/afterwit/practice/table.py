@@ -174,7 +174,7 @@ def _times(count: int) -> str:
 
 
 def none_yet(store: Store) -> str:
-    """Why a home has no lesson."""
+    """Why there is no lesson, for a home without any."""
     if unjudged := store.counts().states.get(State.ANSWERED, 0):
         return f"No lesson yet: the judge has not read {counted(unjudged, 'turn')} so far."
     return "No lesson yet: correct an answer in words, by your next message or on the page."

@@ -36,7 +36,7 @@ def print_lessons(home: Path | None, *, limit: int, json: bool) -> None:
         found = lessons(
             store, with_note(learner, store.note("learn")).teaching, asked, of=every[: limit or None]
         )
-        why = none_yet(store)
+        why = "" if found else none_yet(store)
     if json:
         for row in found:
             write_json(row)

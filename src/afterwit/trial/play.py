@@ -170,8 +170,8 @@ class Trial:
                 asked = person.measured[:PROBES]
                 self.step(f"asking what it can be taught: {person.wants}", number, len(self.candidates))
                 if (key := (*asked, str(person.setting))) not in alone:
-                    alone[key] = self._answers(map(_prompt, asked), person.setting)
-                told = self._answers(self._hinted(person, asked), person.setting)
+                    alone[key] = self.answers(map(prompt_of, asked), person.setting)
+                told = self.answers(self._hinted(person, asked), person.setting)
                 lesson = Lesson(
                     preference=person.preference,
                     wants=person.wants,
@@ -201,7 +201,7 @@ class Trial:
         if self.played.points:
             return
         self.step("measuring what it reaches with the hint in its prompt", 0, 0)
-        hinted = self._answers(self._hinted(person, person.measured), person.setting)
+        hinted = self.answers(self._hinted(person, person.measured), person.setting)
         self.played.ceiling = person.liked(hinted)
         self.played.texts = self._sampled()
         self.measure(person)
@@ -209,8 +209,8 @@ class Trial:
     def measure(self, person: Person) -> Point:
         """Measure the version that is served now."""
         asked, untouched, played = person.measured, words()["untouched"], self.played
-        held_out = self._answers(map(_prompt, asked), person.setting, "held-out questions, without hints")
-        others = self._answers(map(_prompt, untouched), SETTING, "other requests, which no one teaches")
+        held_out = self.answers(map(prompt_of, asked), person.setting, "held-out questions, without hints")
+        others = self.answers(map(prompt_of, untouched), SETTING, "other requests, which no one teaches")
         after = tuple(map(written, others))
         played.untouched = played.untouched or after
         point = Point(
@@ -256,19 +256,34 @@ class Trial:
     def _seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def _answers(
-        self, prompts: Iterable[Conversation], setting: Setting, measured: str = ""
+    def answers(
+        self,
+        prompts: Iterable[Conversation],
+        setting: Setting,
+        measured: str = "",
+        *,
+        session: str | None = None,
     ) -> list[Message]:
-        """The answers to single requests, in order. `measured` names them in the display."""
+        """The answers to single requests, in order. `measured` names them in the display.
+
+        With `session` each request begins a conversation, whose name begins with this; without it they are
+        side traffic, which teaches nothing and reads no lesson.
+        """
         asks = [Ask(messages=[each.to_dict() for each in prompt.messages]) for prompt in prompts]
         done = partial(self.step, f"measuring on {measured}") if measured else lambda *_: None
-        return [answer.message for answer in at_once(self.system.agent(setting), asks, done)]
+
+        def one(numbered: tuple[int, Ask]) -> Message:
+            at, ask = numbered
+            name = None if session is None else f"{session}-{at}"
+            return self.system.agent(setting, name)(ask).message
+
+        return at_once(one, list(enumerate(asks)), done)
 
     def _hinted(self, person: Person, asked: Sequence[str]) -> Iterator[Conversation]:
         """The questions with a hint, as the teacher reads them."""
         hints = cycle(person.complaints if self.own_words else person.hints)
         placement = self.system.settings.judge.placement
-        return (splice(_prompt(each), hint, placement) for each, hint in zip(asked, hints, strict=False))
+        return (splice(prompt_of(each), hint, placement) for each, hint in zip(asked, hints, strict=False))
 
     def _sampled(self) -> list[dict[str, Any]]:
         """Answers of the original model at temperature 1, with their log-probs; none if the engine cannot
@@ -278,7 +293,7 @@ class Trial:
             return []
 
         async def sampled(asked: str, seed: int) -> dict[str, Any]:
-            prompt_ids = self.renderer.prompt_ids(_prompt(asked))
+            prompt_ids = self.renderer.prompt_ids(prompt_of(asked))
             request = Generate(prompt_ids=prompt_ids, sampling=Sampling(max_tokens=ROOM, seed=seed))
             ids = [id async for step in engine.generate(request) for id in step.ids]
             return {"prompt_ids": list(prompt_ids), "ids": ids}
@@ -309,7 +324,7 @@ class Trial:
         return fsum(text["logprob"] - now for text, now in lost) / tokens
 
 
-def _prompt(question: str) -> Conversation:
+def prompt_of(question: str) -> Conversation:
     return Conversation(messages=(TurnMessage(role="user", content=question),))
 
 

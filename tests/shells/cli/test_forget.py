@@ -108,7 +108,7 @@ def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
         store = SqliteStore.open(lived / "store.db", fingerprint=None)
         while not store.forget_orders():
             time.sleep(0.01)
-        time.sleep(SOON_S + 1.0)  # it tells what it waits for
+        time.sleep(SOON_S + 1.0)  # by then it says what it waits for
         store.forget("talk", now=1.0)
         store.close()
         waiting.join()
