@@ -153,11 +153,11 @@ def rollback(
         afterwit rollback 3
         afterwit rollback 0    # the original model
     """
+    from afterwit import text
     from afterwit.build import versions_of
     from afterwit.checkpoints.versions import roll_back
     from afterwit.home.model import model_folder
     from afterwit.learning.schedule import that_teach
-    from afterwit.text import counted
     from afterwit.turn import SHARED
 
     settings, folder = loaded(home)
@@ -172,12 +172,12 @@ def rollback(
         waiting = that_teach(store.waiting(now=time.time()), settings.learner.teaching)
         left = len(waiting) + store.in_update(now=time.time())
         learns = settings.learner.enabled and store.paused() is None
-    taken = ", ".join(map(str, made.reverts)) or "none"
+    taken = text.listed(made.reverts) or "none"
     whose = "" if made.adapter == SHARED else f" of {made.adapter}"
     print(f"version {made.number}{whose} has the weights of version {version}; updates taken back: {taken}")
     if left and learns:
         wait = "waits" if left == 1 else "wait"
-        print(f"{counted(left, 'judged turn')} {wait} to be learned; `afterwit pause` stops that")
+        print(f"{text.counted(left, 'judged turn')} {wait} to be learned; `afterwit pause` stops that")
 
 
 def requeue(

@@ -33,6 +33,7 @@ from afterwit.promotion.suite import (
     times_as_long,
 )
 from afterwit.store import Store
+from afterwit.text import listed
 from afterwit.turn import SHARED, Turn
 from afterwit.version import SuiteResult, Version
 
@@ -163,7 +164,7 @@ class Gate:
             made = roll_back(self._versions, target, now=now, after=versions[-1].number)
         except VersionTaken:  # another process rolled back meanwhile: decide again
             return None
-        taken = ", ".join(map(str, made.reverts)) or "none"
+        taken = listed(made.reverts) or "none"
         where = f"version {made.number} has the weights of version {made.restores}"
         return made, f"{where}; taken back: {taken}; {event.words}"
 
