@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -462,7 +463,9 @@ def test_a_lesson_that_is_dropped_or_edited_while_it_is_answered_stores_nothing(
     assert list(store.turns(Filter(kind=Kind.PRACTICE))) == []
 
 
-def test_a_lesson_that_is_dropped_is_answered_no_further(store: Store, renderer: Renderer) -> None:
+def test_a_lesson_that_is_dropped_is_answered_no_further(
+    store: Store, renderer: Renderer, caplog: pytest.LogCaptureFixture
+) -> None:
     correct(store, "moon")
     number = store.lessons()[0].number
     house = House(store, renderer, meanwhile=lambda: store.change_lesson(number, dropped=NOW))
@@ -472,6 +475,8 @@ def test_a_lesson_that_is_dropped_is_answered_no_further(store: Store, renderer:
     assert house.stage.doing == f"practises lesson {number}: samples 3 answers; 0 of 64 so far"
     assert not house.step()
     assert house.stage.doing == "1 lesson: dropped"
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_it_waits_until_the_newest_version_is_served(store: Store, renderer: Renderer) -> None:

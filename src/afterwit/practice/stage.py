@@ -176,6 +176,7 @@ class Practice:
             return answering.result()
         finally:
             answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)  # asyncio would report it as unread
 
     async def _answer(
         self, found: Round, prompt: Turn, *, synthetic: bool = False, along: bool = False
