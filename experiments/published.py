@@ -5,7 +5,7 @@ settings' own judge votes. With `--recorded 40 --conversations 1` the person fir
 leaves without a word; one correction follows, and the versions that practice makes are measured meanwhile.
 With `--pause 4 --conversations 96 --minutes 180` the person pauses after four conversations until practice
 rests, a quarter of an hour at most. With `--in-prompt` the lesson of the first correction is in the
-prompts of new conversations, and nothing is trained.
+prompts of new conversations, and nothing is trained. More questions (`--held-out 64`) measure more exactly.
 
 Finished runs are kept in DATA, a JSON line each, and printed as a table.
 """
@@ -77,6 +77,7 @@ def played(
         "model": model.stem,
         "preference": person.preference,
         "seed": person.seed,
+        "held_out": person.held_out,
         "judge": "own" if own_judge else "competent",
         "recorded": recorded,
         "pause": pause,
@@ -220,6 +221,7 @@ def main(
     in_prompt: Annotated[
         bool, typer.Option("--in-prompt", help="One correction, shown in the prompts of new conversations.")
     ] = False,
+    held_out: Annotated[int, typer.Option(help="Questions that measure, which no one asks.", min=1)] = 32,
     minutes: Annotated[int, typer.Option(help="The longest that a run takes.", min=1)] = 60,
     own_judge: Annotated[bool, typer.Option(help="The settings' judge in place of a competent one.")] = False,
     set_: Annotated[
@@ -235,7 +237,7 @@ def main(
     if in_prompt and (recorded or pause):
         raise typer.BadParameter("--in-prompt goes without --recorded and --pause")
     for each in seed:
-        person = Person(preference=preference, seed=each)
+        person = Person(preference=preference, seed=each, held_out=held_out)
         run = played(
             model.resolve(),
             person,
