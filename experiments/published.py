@@ -27,6 +27,7 @@ from afterwit.config import load
 from afterwit.demo.live import live
 from afterwit.demo.people import AT_ONCE, written
 from afterwit.demo.settings import changed
+from afterwit.errors import SettingError
 from afterwit.home.model import model_folder
 from afterwit.judging.hinted_prompts import splice
 from afterwit.practice.rounds import next_round
@@ -238,6 +239,10 @@ def main(
         raise typer.BadParameter("--in-prompt goes without --recorded and --pause")
     for each in seed:
         person = Person(preference=preference, seed=each, held_out=held_out)
+        try:
+            person.questions(0, 1)
+        except SettingError as error:
+            raise typer.BadParameter(f"--held-out: {error}") from error
         run = played(
             model.resolve(),
             person,
