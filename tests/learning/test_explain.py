@@ -11,6 +11,7 @@ from afterwit.chat_format.render import Renderer
 from afterwit.checkpoints.versions import Versions
 from afterwit.learning.settings import LearnerSettings
 from afterwit.learning.trainer import Explained, Trainer, explain
+from afterwit.learning.update import update
 from afterwit.lifecycle import Reason
 from afterwit.objective.settings import OBJECTIVES, ObjectiveSettings
 from afterwit.verdict import JudgedTurn
@@ -25,7 +26,7 @@ def learned(
     home: Path, base: Path, renderer: Renderer, updates: int = 2, **chosen: object
 ) -> tuple[Trainer, JudgedTurn]:
     """A learner after some updates, and the turn of its first one."""
-    names = {field: chosen.pop(field) for field in ("teacher",) if field in chosen}
+    names = {field: chosen.pop(field) for field in ("teacher", "stop_at_teacher") if field in chosen}
     trainer = Trainer(
         Versions(root=home, base=base),
         renderer,
@@ -64,13 +65,33 @@ def test_it_is_what_the_update_computed_with_the_weights_it_started_from(
 ) -> None:
     """The mean |log pi_T - log pi_old| that the manifest holds, for a turn of an update after the first."""
     objective = {"objective": "token_opd", "beta": 0.0, "hint_selection": "sequence_optimal"}
-    trainer, _ = learned(tmp_path, base, renderer, 2, teacher=teacher, **objective)
+    trainer, _ = learned(tmp_path, base, renderer, 2, teacher=teacher, stop_at_teacher=False, **objective)
     found = explained(trainer, a_sample(renderer, 1), 2)
     assert (found.weights, found.exact) == (1, True)
     gaps = [abs(token.values[0]) for token in found.terms["opd"]]
     version = trainer.versions.get(2)
     assert version is not None
     assert sum(gaps) / len(gaps) == pytest.approx(version.metrics["teacher_gap"], rel=1e-4)
+
+
+def test_an_answer_that_the_teacher_would_make_likelier_shows_that_nothing_is_pushed(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    """In its explanation, and in the effect that the ledger shows."""
+    objective = {"objective": "token_opd", "beta": 0.0, "hint_selection": "longest"}
+    seen = set()
+    for number in range(1, 9):
+        trainer, _ = learned(tmp_path / str(number), base, renderer, 1, **objective)
+        sample = a_sample(renderer, number, reward=-1)
+        pushed = [token.values[0] for token in explained(trainer, sample, None).terms["opd"]]
+        items, _ = trainer.build([sample])
+        _, effects = update(
+            trainer.policy(), trainer.frozen, items, trainer.objective, trainer.settings, quiet, measured=1
+        )
+        assert effects[0].advantages == pytest.approx([round(each, 3) for each in pushed], abs=2e-3)
+        assert sum(pushed) <= 0
+        seen.add(any(pushed))
+    assert seen == {True, False}
 
 
 def test_top_k_shows_the_ids_that_were_moved_and_the_hint_that_was_chosen(

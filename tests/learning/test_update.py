@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
 from afterwit.chat_format.render import Renderer
 from afterwit.errors import UpdateRefused
@@ -17,7 +18,7 @@ from afterwit.learning.metrics import is_fresh
 from afterwit.learning.models import Masters, adamw
 from afterwit.learning.passes import Row, response_logits
 from afterwit.learning.settings import LearnerSettings
-from afterwit.learning.update import update
+from afterwit.learning.update import score, update, update_state
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.turn import Basis
@@ -94,8 +95,12 @@ def plain_update(
     objective: ObjectiveSettings,
     *,
     reference_reads_hints: bool = True,
+    stop_at_teacher: bool = False,
 ) -> tuple[dict[str, Tensor], float]:
     """Every row alone through the whole model, the loss by `evaluate`, AdamW by hand.
+
+    With `stop_at_teacher`, for items with one hint: a teacher that would make a disliked answer likelier
+    agrees with the policy.
 
     The weights of `model` that train, by name, after the step from them; and the loss before it.
     """
@@ -129,6 +134,12 @@ def plain_update(
         )
         if arrays[-1]["logits_teacher"]:
             arrays[-1]["logits_teacher"] = torch.stack(arrays[-1]["logits_teacher"])
+        if stop_at_teacher and item.teachers and item.disliked:
+            own_TV, (hinted_TV,) = arrays[-1]["logits_current"], arrays[-1]["logits_teacher"]
+            ids_T1, tau = arrays[-1]["ids"][:, None], item.behaviour.tau
+            apart_T1 = log_softmax(hinted_TV / tau, -1) - log_softmax(own_TV / tau, -1)
+            if apart_T1.gather(-1, ids_T1)[arrays[-1]["mask"]].sum() > 0:
+                arrays[-1]["logits_teacher"] = own_TV[None]
     found = evaluate(arrays, replace(objective, beta=objective.beta * len(items) / counted))
     torch.autograd.backward(current, found.gradients)
     named = {name: own for name, own in model.named_parameters() if own.requires_grad}
@@ -162,6 +173,58 @@ def test_an_update_is_the_plain_update(
     # AdamW's first step is nearly the gradient's sign, which magnifies rounding where a gradient is nearly 0.
     assert furthest(found, expected) < 1e-7
     assert furthest(found, weights(before)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        ObjectiveSettings(beta=0.1),
+        ObjectiveSettings(objective="topk_opd", tail_bucket=True, aggregation="batch", beta=0),
+        ObjectiveSettings(objective="token_opd", beta=0),
+        ObjectiveSettings(objective="topk_distill", beta=0),
+    ],
+    ids=lambda objective: objective.objective,
+)
+@pytest.mark.parametrize("head", ["fused", "plain"])
+def test_a_disliked_answer_that_the_teacher_would_make_likelier_is_not_distilled(
+    head: str, objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
+) -> None:
+    rewards, hints = (-1, 1, -1, 0, -1, -1), ("Say it in one word.",)
+    samples = [
+        a_sample(renderer, at, reward=reward, hints=hints, tau=0.6 + 0.1 * at)
+        for at, reward in enumerate(rewards)
+    ]
+    items = items_of(samples, renderer, objective)
+    assert [item.disliked for item in items] == [reward < 0 for reward in rewards]
+    policy, settings = policy_of(student), replace(EXACT, stop_at_teacher=True, loss_backend=head)
+    state = update_state(policy, Given(read_only(base), settings), items, objective, settings)
+    score(state)
+    overtaken = [sample.overtaken for sample in state.samples]
+    assert {one for one, item in zip(overtaken, items, strict=True) if item.disliked} == {True, False}
+    assert not any(one for one, item in zip(overtaken, items, strict=True) if not item.disliked)
+    expected, loss = plain_update(policy.model, read_only(base), items, objective, stop_at_teacher=True)
+    found, metrics = moved(student, base, items, objective, settings)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-9)
+    assert furthest(found, expected) < 1e-7
+    whole, _ = moved(student, base, items, objective)
+    assert furthest(found, whole) > 1e-4
+
+
+@pytest.mark.parametrize("disliked", [True, False])
+def test_a_policy_is_taught_a_disliked_answer_only_while_its_teacher_avoids_it_more(
+    disliked: bool, student: Path, base: Path, renderer: Renderer
+) -> None:
+    """Of two models one avoids it more, and each is the other's teacher."""
+    objective = ObjectiveSettings(objective="topk_opd", beta=0.0)
+    settings = replace(EXACT, stop_at_teacher=True)
+    (item,) = items_of([a_sample(renderer, 0, reward=-1)], renderer, objective)
+    item = replace(item, teachers=(item.student,), hints=("",), disliked=disliked)
+    norms = []
+    for policy, teacher in ((student, base), (base, student)):
+        _, metrics = moved(policy, teacher, [item], objective, settings)
+        norms.append(metrics["grad_norm"])
+    assert max(norms) > 1e-3
+    assert (min(norms) == 0.0) is disliked
 
 
 def test_a_reference_that_reads_no_hints_is_the_base_on_the_plain_prompt(

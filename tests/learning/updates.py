@@ -24,7 +24,9 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.verdict import JudgedTurn
 from afterwit.version import Origin, Probe, Version
 
-EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3, lora_rank=0, max_move=0.0)
+EXACT = LearnerSettings(
+    dtype="float64", device="cpu", lr=1e-3, lora_rank=0, max_move=0.0, stop_at_teacher=False
+)
 LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=0, chain=(0,))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
@@ -70,6 +70,8 @@ class Item:
     """The rewards of all judged samples of the turn's prompt, this one included; (): not asked for."""
     staleness: int
     """Versions between the update and the oldest token's."""
+    disliked: bool = field(default=False, repr=False)  # no part of the digest: earlier ones lack it
+    """Whether its reward is -1, also where it has no RL term."""
 
     def __post_init__(self) -> None:
         tokens = len(self.student.response)
@@ -158,6 +160,7 @@ def _item(
         reward=float(sample.verdict.reward) if objective.has_rl and taken.rl else None,
         group=tuple(map(float, sample.group_rewards)),
         staleness=staleness,
+        disliked=sample.verdict.reward < 0,
     )
 
 

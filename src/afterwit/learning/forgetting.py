@@ -393,7 +393,8 @@ def settings_of(version: Version) -> tuple[LearnerSettings, ObjectiveSettings, P
         )
     if recipe.learner.get("lr") is None:
         raise NotRepeatable("its step size was not kept")
-    learner = {"adam_eps": 0.0, "max_move": 0.0}  # of an update before they could be set
+    # of an update before they could be set
+    learner = {"adam_eps": 0.0, "max_move": 0.0, "stop_at_teacher": False}
     learner |= {name: value for name, value in recipe.learner.items() if name != "target_kl"}
     if not learner.get("target_share"):  # once an update could aim at a share of its way
         learner.pop("target_share", None)

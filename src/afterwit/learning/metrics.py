@@ -200,7 +200,7 @@ def _effect(state: UpdateState, index: int, turn: str, after: float | None) -> E
     for name in objective.terms_of(sample.carried):
         ids_TJ, values_TJ = advantages(name, target.tokens, objective)
         own_T = (values_TJ * (ids_TJ == sample.ids_T[:, None])).sum(dim=-1)
-        own_T = torch.where(sample.mask_of(name), own_T, torch.zeros_like(own_T))
+        own_T = torch.where(sample.taught_by(name), own_T, torch.zeros_like(own_T))
         pushed_T += objective.weights[name] * own_T.double().cpu()
     return Effect(
         turn=turn,
@@ -232,7 +232,7 @@ def way_to_teacher(state: UpdateState) -> float | None:
 
 def _way(now_T: Tensor, sample: Sample, target: Target) -> tuple[float, float]:
     """The means of d g and of g^2 over one sample's tokens that are taught."""
-    mask_T = sample.mask_of("opd")
+    mask_T = sample.taught_by("opd")
     if target.hint_T is None or not bool(mask_T.any()):
         return 0.0, 0.0
     apart_T, gap_T = (now_T - target.tokens.old_N).double(), target.tokens.gap_N.double()

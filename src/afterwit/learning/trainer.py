@@ -364,7 +364,7 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     terms = {}
     for name in objective.terms_of(scored.carried):
         ids_TJ, values_TJ = advantages(name, target.tokens, objective)
-        values_TJ = torch.where(scored.mask_T[:, None], values_TJ, torch.zeros_like(values_TJ))
+        values_TJ = torch.where(scored.taught_by(name)[:, None], values_TJ, torch.zeros_like(values_TJ))
         tokens = zip(ids_TJ.tolist(), values_TJ.tolist(), strict=True)
         terms[name] = [Advantage(ids=tuple(ids), values=tuple(values)) for ids, values in tokens]
     chosen = () if target.hint_T is None else tuple(target.hint_T.tolist())

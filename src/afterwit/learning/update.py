@@ -62,8 +62,10 @@ class UpdateState:
     """None: beta is 0."""
     reference_reads_hints: bool
     """Whether the reference reads the first hint of a turn that has one."""
+    stop_at_teacher: bool
+    """Whether the teacher leaves out a disliked answer that it would make likelier."""
     items: Sequence[Item]
-    samples: Sequence[Sample]
+    samples: list[Sample]
     """Of the items, in order."""
     over: Denominators
     objective: ObjectiveSettings
@@ -188,6 +190,7 @@ def update_state(
         teacher=teacher,
         reference=reference,
         reference_reads_hints=settings.reference_reads_hints,
+        stop_at_teacher=settings.stop_at_teacher,
         items=items,
         samples=samples,
         over=denominators(samples, objective),
@@ -294,10 +297,20 @@ def _prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tenso
     if inputs:
         teacher = None if state.teacher is None else head_of(state.teacher)
         found = targets(state.policy.whole_head(), list(inputs.values()), teacher, state.objective)
-        state.targets.update(zip(inputs, found, strict=True))
+        for index, target in zip(inputs, found, strict=True):
+            _add_target(state, index, target)
     if state.reference is None:
         return None
     return Reference(head=head_of(state.reference), states_ND=torch.cat(reference))
+
+
+def _add_target(state: UpdateState, index: int, target: Target) -> None:
+    """Keep an item's target. A disliked answer is overtaken if the teacher would make it likelier: then the
+    policy avoids it more than the teacher does."""
+    state.targets[index], sample = target, state.samples[index]
+    if state.stop_at_teacher and state.items[index].disliked and target.hint_T is not None:
+        overtaken = float(target.tokens.gap_N.double()[sample.mask_of("opd")].sum()) > 0
+        state.samples[index] = replace(sample, overtaken=overtaken)
 
 
 def losses(
@@ -313,8 +326,8 @@ def losses(
         sample, known = state.samples[index], index in state.targets
         if not known:
             teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
-            state.targets[index] = prepare(sample, logits_TV.detach(), teachers, state.objective)
-        target = state.targets[index]
+            _add_target(state, index, prepare(sample, logits_TV.detach(), teachers, state.objective))
+        sample, target = state.samples[index], state.targets[index]
         reference_TV = None
         if state.reference is not None and sample.anchored:
             reference_TV = next(plain).to(logits_TV.device)

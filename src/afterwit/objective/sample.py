@@ -60,6 +60,8 @@ class Sample:
     """The rows of teachers that ran elsewhere, one per hint."""
     anchored: bool = True
     """Whether the KL to the reference counts it."""
+    overtaken: bool = False
+    """Whether distillation counts it, but does not teach it."""
 
     def __post_init__(self) -> None:
         tokens = len(self.ids_T)
@@ -96,6 +98,11 @@ class Sample:
         if term != "opd" or not self.teacher_rows:
             return self.mask_T
         return torch.stack([self.mask_T, *(rows.distilled_T for rows in self.teacher_rows)]).all(dim=0)
+
+    def taught_by(self, term: str) -> Tensor:
+        """The tokens that a term teaches: those of its mean, but none in distillation if it is overtaken."""
+        mask_T = self.mask_of(term)
+        return torch.zeros_like(mask_T) if term == "opd" and self.overtaken else mask_T
 
     @classmethod
     def sampled_at(
@@ -476,8 +483,9 @@ def weighted(
 
 def token_weights(sample: Sample, term: str, over: Denominators, like_T: Tensor) -> Tensor:
     """The weight [T] of each token in a term of the batch: the mean over the sample's tokens, divided by the
-    term's denominator. ValueError if that is 0: then no sample can carry the term."""
+    term's denominator; 0 where the term does not teach. ValueError if the denominator is 0: then no sample
+    can carry the term."""
     if over[term] < 1:
         raise ValueError(f"a sample carries {term}, but its denominator is {over[term]}")
-    mask_T = sample.mask_of(term)
-    return mask_T.to(like_T.dtype) / (mask_T.sum() * over[term])
+    count = sample.mask_of(term).sum() * over[term]
+    return sample.taught_by(term).to(like_T.dtype) / count

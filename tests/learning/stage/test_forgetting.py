@@ -187,7 +187,8 @@ def aged(place: Place) -> None:
             old["files"]["learner.safetensors"] = old["files"].pop(STATE)
             (path.parent / STATE).rename(path.parent / "learner.safetensors")
         if old["recipe"] is not None:
-            del old["recipe"]["learner"]["adam_eps"]
+            for unknown in ("adam_eps", "stop_at_teacher"):
+                del old["recipe"]["learner"][unknown]
             old["recipe"]["learner"] |= {"target_share": 0.0, "target_kl": 0.15, "checkpointing": False}
         path.write_text(json.dumps(old))
 
@@ -195,7 +196,7 @@ def aged(place: Place) -> None:
 def test_a_home_of_an_older_afterwit_goes_on_from_its_states_and_can_forget(
     place: Place, samples: Samples, lived: Callable[..., Place]
 ) -> None:
-    place = lived(place.but(adam_eps=0.0), WAYS[1], four_batches)
+    place = lived(place.but(adam_eps=0.0, stop_at_teacher=False), WAYS[1], four_batches)
     young = {number: tensors(place, number) for number in (1, 2, 3, 4)}
     aged(place)
     assert {number: tensors(place, number) for number in young} == young
@@ -203,7 +204,8 @@ def test_a_home_of_an_older_afterwit_goes_on_from_its_states_and_can_forget(
         place.versions.verify(number)
         version = place.versions.get(number)
         assert version is not None
-        assert settings_of(version)[0].adam_eps == 0
+        settings, _, _ = settings_of(version)
+        assert (settings.adam_eps, settings.stop_at_teacher) == (0, False)
     learned(place, samples, (8, 9))
     made = place.versions.get(5)
     assert made is not None

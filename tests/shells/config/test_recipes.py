@@ -43,6 +43,7 @@ ALIKE: dict[str, Any] = {
     "learner.batches_per_update": 1,
     "learner.turns_per_session_per_update": 1,
     "learner.replay": 0,
+    "learner.stop_at_teacher": False,
     "learner.update_gate": False,
     "learner.review": Review.OFF,
     "learner.tool_hints": True,
