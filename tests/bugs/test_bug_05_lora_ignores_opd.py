@@ -47,7 +47,7 @@ def test_an_adapter_learns_from_hints_alone(
 def test_a_version_trained_under_lora_counts_its_hinted_turns(
     model: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    place = Place(home=tmp_path, base=model).but(lora_rank=8)
+    place = Place(home=tmp_path, base=model).but(lora_rank=8, stop_at_teacher=False)
     with place.store() as store:
         store_judged(store, [a_sample(renderer, number) for number in range(4)])
     place.drain()

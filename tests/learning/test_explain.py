@@ -51,7 +51,9 @@ def explained(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> E
 def test_every_objectives_terms_are_explained_per_token(
     objective: str, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    trainer, sample = learned(tmp_path, base, renderer, 0, objective=objective, beta=0.0)
+    trainer, sample = learned(
+        tmp_path, base, renderer, 0, stop_at_teacher=False, objective=objective, beta=0.0
+    )
     found = explained(trainer, sample, None)
     assert set(found.terms) == set(OBJECTIVES[objective].terms)
     for per_token in found.terms.values():
