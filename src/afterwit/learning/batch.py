@@ -71,7 +71,7 @@ class Item:
     staleness: int
     """Versions between the update and the oldest token's."""
     disliked: bool = field(default=False, repr=False)  # no part of the digest: earlier ones lack it
-    """Whether its reward is -1, also where it has no RL term."""
+    """Whether the verdict's reward is -1, even if the item has no RL term."""
 
     def __post_init__(self) -> None:
         tokens = len(self.student.response)

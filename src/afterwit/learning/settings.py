@@ -108,7 +108,7 @@ class LearnerSettings:
     """Age in versions of a turn's oldest token at which the turn is skipped as too far off policy."""
     stop_at_teacher: bool = True
     """Whether distillation leaves out a disliked answer that the teacher would [make
-    likelier](algorithm.md#where-the-policy-has-overtaken-its-teacher). Published is false."""
+    likelier](algorithm.md#stop-at-the-teacher). Published is false."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published."""
     source_share: float = 0.25
