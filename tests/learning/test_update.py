@@ -205,6 +205,7 @@ def test_a_disliked_answer_that_the_teacher_would_make_likelier_is_not_distilled
     expected, loss = plain_update(policy.model, read_only(base), items, objective, stop_at_teacher=True)
     found, metrics = moved(student, base, items, objective, settings)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-9)
+    assert metrics["past_teacher"] == sum(overtaken)
     assert furthest(found, expected) < 1e-7
     whole, _ = moved(student, base, items, objective)
     assert furthest(found, whole) > 1e-4

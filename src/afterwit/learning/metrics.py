@@ -71,24 +71,27 @@ def _hints(state: UpdateState) -> dict[str, float]:
     """How many tokens each candidate taught; over these tokens, the means of |log pi_T - log pi_old| and of
     the overlap of the student's top-K ids with the teacher's. And the share of these turns whose response is
     as likely to the teacher with the hint as without it: a hint that it does not follow teaches nothing.
+    `past_teacher` counts the answers that `stop_at_teacher` left out of distillation.
     """
     mine = {}
     for index, target in state.targets.items():
         if target.hint_T is not None and target.overlap_T is not None:
-            mask_T = state.samples[index].mask_of("opd")
+            sample = state.samples[index]
             read = (target.hint_T, target.tokens.gap_N, target.overlap_T)
-            mine[index] = [each[mask_T].cpu() for each in read]
+            mine[index] = sample.overtaken, *(each[sample.mask_of("opd")].cpu() for each in read)
     taught = state.ranks.gathered(mine)
     if not taught:
         return {}
-    whole = [gap_N.sum().abs().item() for _, gap_N, _ in taught.values()]
-    hint_N, gap_N, overlap_N = map(torch.cat, zip(*taught.values(), strict=True))
+    overtaken, *tokens = zip(*taught.values(), strict=True)
+    whole = [gap_N.sum().abs().item() for gap_N in tokens[1]]
+    hint_N, gap_N, overlap_N = map(torch.cat, tokens)
     counts = enumerate(torch.bincount(hint_N).tolist())
     return {
         **{f"hint_{hint}_tokens": float(count) for hint, count in counts},
         "teacher_gap": gap_N.abs().mean().item(),
         "overlap": overlap_N.double().mean().item(),
         "unheeded": sum(each < UNHEEDED for each in whole) / len(whole),
+        "past_teacher": float(sum(overtaken)),
     }
 
 
