@@ -67,16 +67,19 @@ def conclusion(played: Played, person: Person | None, learning: Learning) -> Con
     after = f"after {counted(last.conversations, 'conversation')}"
     if difference_interval((first.kept, first.of), (last.kept, last.of)).low > 0:
         sentence = f"It learned: {after} it gives {person.wants} in {share} ({told})."
-        return Conclusion(True, " ".join([sentence, *_harm(last)]))
+        return Conclusion(True, " ".join([sentence, *_harm(first, last)]))
     return Conclusion(
         False, f"It did not learn {person.wants} {after}: {share} ({told}), because {_why(last, learning)}."
     )
 
 
-def _harm(last: Point) -> list[str]:
+def _harm(first: Point, last: Point) -> list[str]:
     found = []
     if last.bad:
-        found.append(f"{last.bad} of {last.of} held-out answers were empty or went round in circles.")
+        found.append(
+            f"{last.bad} of {last.of} held-out answers were empty or went round in circles; of the original"
+            f" model's {first.bad}."
+        )
     if last.worse:
         found.append(f"{counted(last.worse, 'answer')} to other requests became worse.")
     if last.kl is not None and last.kl > MOST_KL:
