@@ -46,9 +46,9 @@ class JudgeSettings:
     accept: Accept = Accept.MAJORITY
     """Valid votes that must give a hint: a `majority`, or `any` as published."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """The verdicts that count. `off`: all. `unanimous`: of undivided votes. `consistent`: whose votes on
-    both questions support the reward more than they contradict it. `auto`: `consistent` while a fifth of
-    the newest answers seem wrong, else `off`."""
+    """The verdicts that count. `off`: all. `unanimous`: those of undivided votes. `consistent`: those whose
+    votes on both questions support the reward more than they contradict it. `auto`: `consistent` while a
+    fifth of the newest answers seem wrong, else `off`."""
     follow_tries: int = 2
     """Answers sampled with a hint until one follows it, by the judge; else the hint does not train. 0:
     no check."""

@@ -77,8 +77,8 @@ class LearnerSettings:
     clip: float = 1.0
     """Largest global norm of the gradient; as published."""
     batch: int = 4
-    """New judged turns that start an update. Published is 16, for many people, which had almost no
-    effect in one person's 50 conversations."""
+    """New judged turns that start an update. The published 16, for many people, had almost no effect in one
+    person's 50 conversations."""
     min_batch: int = 2
     """Turns that suffice after `max_wait_s`."""
     max_wait_s: float = 1800.0
@@ -102,13 +102,13 @@ class LearnerSettings:
     """Mean |log pi - log pi_old| of a batch's tokens, in nats, after which no further step is taken. 0:
     no bound."""
     replay: int = 4
-    """Trained turns with hints that join each update, which takes up to twice as long. Published is 0,
-    at which a model fell from 0.69 of a preference to 0.22."""
+    """Trained turns with hints that join each update, which takes up to twice as long. With 0, as published,
+    a model fell from 0.69 of a preference to 0.22."""
     max_staleness: int = 16
     """Age in versions of a turn's oldest token at which the turn is skipped as too far off policy."""
     stop_at_teacher: bool = True
     """Whether distillation leaves out a disliked answer that the teacher would [make
-    likelier](algorithm.md#stop-at-the-teacher). Published is false."""
+    likelier](algorithm.md#stop-at-the-teacher); off as published."""
     update_gate: bool = False
     """Whether an update needs a new turn with a weighted term; off as published."""
     source_share: float = 0.25

@@ -258,8 +258,8 @@ class ObjectiveSettings:
     objective: str = "hybrid"
     """The terms by which rewards and hints train; see [the loss](algorithm.md#the-loss)."""
     w_rl: float = 0.2
-    """Weight of RL, or of the reward in `combine`. Published is 1, at which a model repeated itself in 3
-    of 48 answers."""
+    """Weight of RL, or of the reward in `combine`. With 1, as published, a model repeated itself in 3 of 48
+    answers."""
     w_opd: float = 1.0
     """Weight of OPD, or of the teacher in `combine`; as published."""
     k: int | None = None

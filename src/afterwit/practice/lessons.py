@@ -38,8 +38,8 @@ class PracticeSettings:
     max_tokens: int = 1024
     """Most tokens of a practised answer."""
     approved: float = 0.25
-    """Share of an update's prompts whose answers people approved. On these the base teaches without the
-    lesson."""
+    """Share of an update's prompts whose answers people approved. On these the teacher reads only earlier
+    lessons."""
     synthetic: float = 0.5
     """Share of an update's other prompts whose requests the model writes itself. It is larger if too few
     are recorded, because one prompt alone is learned by heart. 0, or with groups: none."""

@@ -49,9 +49,9 @@ class PromotionSettings:
     may_end_badly: float = 0.15
     """Share of requests that may [end badly](safety.md#the-watch-how-requests-end)."""
     alarm_at: float = 100.0
-    """Evidence (e-value) that more requests end badly, at which versions since the confirmed one are
-    taken back. Simulated: after 46 requests if twice `may_end_badly` ended badly, falsely after 1,300 if
-    an eighth did."""
+    """Evidence (e-value) that more requests end badly, at which versions since the confirmed one are taken
+    back. Simulated alarms came after 46 requests if twice `may_end_badly` ended badly, and falsely after
+    1,300 if an eighth did."""
     confirm_after: int = 6
     """Requests in a row that must end well to confirm the version that served the first, with at most
     `may_end_badly` of the newest 24 ending badly."""
