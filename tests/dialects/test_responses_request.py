@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from afterwit.dialects.chat import OPENAI_CHAT
 from afterwit.dialects.dialect import EarlierTurns
-from afterwit.dialects.request import Field, ModelRequest, RequestLimits, ToolChoice
+from afterwit.dialects.request import Field, JsonForm, ModelRequest, RequestLimits, ToolChoice
 from afterwit.dialects.responses import (
     DEFAULTS,
     MOST_REFERENCES,
@@ -430,6 +430,27 @@ def test_a_screenshot_is_replaced_by_a_note():
 def test_an_effort_of_reasoning_reaches_the_template():
     assert parse(reasoning={"effort": "low"}).conversation.template_args == {"reasoning_effort": "low"}
     assert refused(reasoning={"effort": "much"}) == (400, "reasoning.effort")
+
+
+def test_an_item_that_replaces_settings_is_no_message():
+    def update(**settings: Any) -> dict[str, Any]:
+        return {"type": "configuration_update", "id": None, **settings}
+
+    form = {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}
+    items = [
+        USER,
+        update(reasoning={"effort": "high"}, text={"format": form}),
+        SAID,
+        update(reasoning={"effort": "none"}, text=None),
+        USER,
+    ]
+    request = parse(items, reasoning={"effort": "low", "summary": "auto"}, text={"verbosity": "low"})
+    assert request.conversation.messages == messages(USER, SAID, USER)
+    assert request.conversation.template_args == {"reasoning_effort": "none"}
+    assert request.form == JsonForm(schema='{"type":"object"}', strict=False)
+    assert request.echoed["reasoning"] == {"effort": "none", "summary": "auto"}
+    assert request.echoed["text"] == {"verbosity": "low", "format": form}
+    assert refused(input=[USER, update(reasoning="low")]) == (400, "input[1].reasoning")
 
 
 def test_a_function_and_an_object_that_are_repeated_have_all_of_their_fields():

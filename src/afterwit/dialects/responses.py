@@ -139,6 +139,12 @@ NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label"
 RESULTS = frozenset({"output", "outputs", "results", "error"})
 """Fields of such a call that are its result, where OpenAI ran the tool."""
 
+UPDATE = "configuration_update"
+"""The type of an item that replaces settings of the request from there on, and says nothing."""
+
+UPDATED = {"reasoning": "effort", "text": "format"}
+"""The fields of such an item, and the setting that each may hold."""
+
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
 
@@ -160,7 +166,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
 
     Raises RequestError 400 for a malformed field, and 404 for a response or an item that is not in `earlier`.
     """
-    data = with_added_tools(as_object(body, "the body"))
+    data = _updated(with_added_tools(as_object(body, "the body")))
     for name, message in NOT_SERVED.items():
         if data.get(name):
             raise RequestError(400, "unsupported_parameter", message, param=name)
@@ -200,6 +206,21 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         echoed=echoed,
         unserved_tool=unserved,
     )
+
+
+def _updated(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request with the settings that its items replace; the last one counts."""
+    items, changed = data.get("input"), dict[str, dict[str, Any]]()
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping) and item.get("type") == UPDATE:
+            for name, setting in UPDATED.items():
+                update = as_object(item.get(name) or {}, f"input[{index}].{name}")
+                if setting in update:
+                    changed[name] = {setting: update[setting]}
+    return {
+        **data,
+        **{name: {**as_object(data.get(name) or {}, name), **new} for name, new in changed.items()},
+    }
 
 
 def _messages(
@@ -253,8 +274,8 @@ def _thought_of(content: str) -> str:
 
 
 def _item_parts(item: Item) -> Iterator[Message]:
-    """An item as a part of a message. Thoughts without text and lists of tools are left out. A note replaces
-    other items that cannot be read, such as compactions."""
+    """An item as a part of a message. Thoughts without text, lists of tools and settings are left out. A note
+    replaces other items that cannot be read, such as compactions."""
     match "message" if item.get("type") is None else item.text("type"):
         case "message":
             role = as_role(item, ROLES)
@@ -284,7 +305,7 @@ def _item_parts(item: Item) -> Iterator[Message]:
             item.text("server_label")
             for tool in as_items(as_list(item.get("tools"), item.at("tools")), item.at("tools")):
                 as_name(tool)
-        case "additional_tools":
+        case "additional_tools" | "configuration_update":
             pass
         case kind:
             yield Message(role="user", content=omitted(kind))
