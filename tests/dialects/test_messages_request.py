@@ -225,7 +225,9 @@ def test_blocks_of_anthropics_own_tools_are_passed_over():
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     called = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "ask", "server_name": "maps", "input": {}}
     told = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": []}
-    (said,) = messages(says("assistant", searched, found, called, told, text("Paris.")))
+    listed = {"type": "mcp_tool_listing", "mcp_server_name": "maps", "tools": []}
+    handed_on = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": None}
+    (said,) = messages(says("assistant", searched, found, called, told, listed, handed_on, text("Paris.")))
     assert said == Message(role="assistant", content="Paris.")
 
 
@@ -272,6 +274,36 @@ def test_tools_are_read_without_marks_and_anthropics_own_are_left_out():
     function = {"name": "read", "description": "Read a file.", "parameters": SCHEMA}
     assert parse(tools=[marked, *own]).conversation.tools == ({"type": "function", "function": function},)
     assert parse(tools=[{"name": "go"}]).conversation.tools[0]["function"] == {"name": "go"}
+
+
+def test_messages_change_the_tools_and_say_nothing_by_it():
+    """As the tool runners of Anthropic's SDKs and Claude Code send them, with servers that connect late."""
+
+    def changed(*changes: tuple[str, dict[str, Any]]) -> list[str]:
+        blocks = [{"type": f"tool_{what}", "tool": tool} for what, tool in changes]
+        request = parse(
+            tools=[READ], messages=[*HI, says("assistant", text("Hm.")), says("system", *blocks), *HI]
+        )
+        assert [message.content for message in request.conversation.messages] == ["Hi", "Hm.", "Hi"]
+        return [tool["function"]["name"] for tool in request.conversation.tools]
+
+    read = {"type": "tool_reference", "name": "read"}
+    write = {"type": "tool_definition", "definition": READ | {"name": "write"}}
+    hosted = {"type": "tool_definition", "definition": {"type": "web_search_20250305", "name": "web_search"}}
+    server = {"type": "mcp_toolset_reference", "server_name": "files"}
+    assert changed(("addition", write), ("addition", read)) == ["read", "write"]
+    assert changed(("removal", read), ("addition", write)) == ["write"]
+    assert changed(("removal", read), ("removal", read), ("addition", read)) == ["read"]
+    gone = {"type": "tool_reference", "name": "gone"}
+    assert changed(("addition", hosted), ("addition", server), ("removal", server), ("addition", gone)) == [
+        "read"
+    ]
+    for wrong in ({"type": "tool_reference", "name": []}, {"type": "tool_definition"}, None):
+        with pytest.raises(RequestError, match=r"messages\[0\].content\[0\].tool"):
+            parse(messages=[says("system", {"type": "tool_addition", "tool": wrong}), *HI])
+    many = [write | {"definition": READ | {"name": f"tool_{index}"}} for index in range(LIMITS.max_tools)]
+    with pytest.raises(RequestError, match="make 10 tools, more than 9"):
+        changed(*(("addition", tool) for tool in many))
 
 
 @pytest.mark.parametrize(

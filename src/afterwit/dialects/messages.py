@@ -89,10 +89,15 @@ _CHOICES = {
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code adds to the system text for its servers. It changes with every request."""
 
+_ADDITION, _REMOVAL = "tool_addition", "tool_removal"
+"""Blocks that change the tools from there on. Anthropic's tool runners and Claude Code send them."""
+
 _SILENT = frozenset(
     {"thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "tool_reference", "container_upload"}
+    | {"mcp_tool_listing", "fallback", _ADDITION, _REMOVAL}
 )
-"""Thoughts are read with the assistant's message. Anthropic's own servers add the other blocks."""
+"""Thoughts are read with the assistant's message, and changes of the tools with the tools. Anthropic's own
+servers add the other blocks."""
 
 _SERVER_RESULT = "_tool_result"
 """Suffix of the results of Anthropic's own tools, such as `web_search_tool_result`."""
@@ -117,6 +122,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         effort = next(filter(None, reversed(efforts)), None)
     tools, unserved = parse_tools(data.get("tools"), limits.max_tools, _function)
     tools = tools if previous is None else previous.conversation.tools
+    tools = _changed(tools, data["messages"], limits.max_tools)
     tool_choice, required_tool, parallel_calls = parse_tool_choice(data.get("tool_choice"), tools)
     return ModelRequest(
         model=text(data, "model"),
@@ -192,6 +198,37 @@ def _function(tool: Item) -> Tool | None:
         function["parameters"] = tool.item("input_schema").data
     storable(function, tool.where)
     return {"type": "function", "function": function}
+
+
+def _changed(tools: tuple[Tool, ...], messages: Sequence[Mapping[str, Any]], most: int) -> tuple[Tool, ...]:
+    """The tools after the changes that parsed messages hold: each defines a tool, or names a known one."""
+    changes = [
+        Item(block, f"messages[{index}].content[{place}]")
+        for index, message in enumerate(messages)
+        if isinstance(message.get("content"), list)
+        for place, block in enumerate(message["content"])
+        if isinstance(block, dict) and block["type"] in (_ADDITION, _REMOVAL)
+    ]
+    if not changes:
+        return tools
+    known = {tool["function"]["name"]: tool for tool in tools}
+    offered = dict(known)
+    for block in changes:
+        change = block.item("tool")
+        match change.text("type"):
+            case "tool_definition":
+                if (tool := _function(change.item("definition"))) is not None:
+                    name = tool["function"]["name"]
+                    known[name] = offered[name] = tool
+            case "tool_reference":
+                name = change.text("name")
+                if block.get("type") == _REMOVAL:
+                    offered.pop(name, None)
+                elif name in known:
+                    offered[name] = known[name]
+    if len(offered) > most:
+        raise wrong_value("messages", f"make {len(offered)} tools, more than {most}")
+    return tuple(offered.values())
 
 
 def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> tuple[ToolChoice, str | None, bool]:
