@@ -44,6 +44,7 @@ FIELDS = [
     "metadata",
     "output_config",
     "output_format",
+    "compaction",
 ]
 """Every field that is read."""
 
@@ -364,6 +365,7 @@ def test_thinking_is_shown_if_it_is_asked_for_and_switched_off_if_it_is_disabled
         ({"output_config": {"format": {"type": "json_object"}}}, "output_config.format.type"),
         ({"output_config": {"format": {"type": "json_schema", "schema": 3}}}, "output_config.format.schema"),
         ({"output_format": {"type": "json_schema"}}, "output_format.schema"),
+        ({"compaction": {"type": "summarize"}}, "compaction"),
     ],
 )
 def test_what_is_malformed_is_refused_and_the_field_named(body, param):

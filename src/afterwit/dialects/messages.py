@@ -112,6 +112,9 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
     Raises RequestError 400 with the name of the malformed field, and 404 for a thread that is not `earlier`.
     """
     data = as_object(body, "the body")
+    if data.get("compaction") is not None:  # its client takes the whole response for a summary
+        message = "compaction is not served: ask for a summary in a message of the user."
+        raise RequestError(400, "unsupported_parameter", message, param="compaction")
     previous = _thread(data, earlier.previous)
     messages, prefill = _parse_begun(data.get("system"), data.get("messages"), limits, previous)
     thinks, effort = None, None
