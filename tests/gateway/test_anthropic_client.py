@@ -121,7 +121,7 @@ async def test_tokens_are_counted(world: World):
 
 async def test_models_are_listed_with_their_context_length(world: World):
     models = [model async for model in world.anthropic.models.list()]
-    assert {model.type for model in models} == {"model"}
+    assert {(model.type, model.lifecycle) for model in models} == {("model", "active")}
     assert {model.max_input_tokens for model in models} == {2048}
     one = await world.anthropic.models.retrieve("afterwit")
     assert (one.id, one.display_name) == ("afterwit", "afterwit")

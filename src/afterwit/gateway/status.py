@@ -145,6 +145,7 @@ class Pages:
             "type": "model",
             "display_name": name,
             "created_at": datetime.fromtimestamp(started, UTC).isoformat(),
+            "lifecycle": "active",
             "max_input_tokens": length,
         }
 
