@@ -247,6 +247,23 @@ def test_system_text_inside_the_conversation_is_a_reminder_that_binding_passes_o
     assert system.content == "Be brief.\nNew rule."
 
 
+def test_system_text_for_one_message_of_the_user_is_shown_until_the_next_one():
+    now, always = (
+        {"role": "system", "content": "It is noon.", "clear_at": when}
+        for when in ("next_user_message", "never")
+    )
+
+    def shown(*said: dict[str, Any]) -> list[str]:
+        texts = [message.content or "" for message in parse(messages=[*HI, *said]).conversation.messages]
+        return ["noon" if "noon" in text else text for text in texts]
+
+    call, done = says("assistant", use()), says("user", result("Done."))
+    assert shown(now) == ["Hi", "noon"]
+    assert shown(now, call, done) == shown(call, done) == ["Hi", "", "Done."]
+    assert shown(now, call, done, now) == ["Hi", "", "Done.", "noon"]
+    assert shown(always, call, done) == ["Hi", "noon", "", "Done."]
+
+
 def test_a_message_of_the_assistant_at_the_end_is_how_the_response_begins():
     request = parse(messages=[*HI, says("assistant", text("The answer is "))])
     assert request.prefill == "The answer is"

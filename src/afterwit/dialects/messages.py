@@ -295,7 +295,9 @@ def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
     if blocks > limits.max_parts:
         raise wrong_value("messages", f"hold {blocks} blocks, more than {limits.max_parts}")
     said: list[Message] = []
-    for item in as_items(written, "messages"):
+    items = as_items(written, "messages")
+    newest = max((index for index, item in enumerate(items) if item.get("role") == "user"), default=0)
+    for index, item in enumerate(items):
         role = as_role(item, ROLES)
         parts = parse_blocks(item.get("content"), item.at("content"))
         if role == "user":
@@ -303,7 +305,9 @@ def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
         elif role == "assistant":
             said.append(_assistant(parts))
         else:
-            said.append(Message(role="system", content=_BILLING.sub("", "\n".join(_texts_of(parts)))))
+            is_over = item.get("clear_at") == "next_user_message" and index < newest
+            texts = [] if is_over else _texts_of(parts)
+            said.append(Message(role="system", content=_BILLING.sub("", "\n".join(texts))))
     return said
 
 
