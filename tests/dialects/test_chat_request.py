@@ -334,6 +334,11 @@ def test_what_is_malformed_is_a_400_that_names_the_field(body, code, param):
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, code, param)
 
 
+def test_a_number_that_is_not_whole_is_named():
+    with pytest.raises(RequestError, match=r"seed must be a whole number, not 1\.5"):
+        parse(seed=1.5)
+
+
 def test_what_is_no_text_is_replaced_by_a_note():
     parts = [{"type": "text", "text": "See:"}, {"type": "image_url", "image_url": {"url": "x"}}]
     expected = "See:\n[image omitted: this model reads text]"

@@ -41,7 +41,7 @@ _PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){
 
 def wrong_type(param: str, wanted: str, value: Any) -> RequestError:
     names = {type(None): "null", bool: "a boolean", str: "a string", list: "an array", dict: "an object"}
-    kind = names.get(type(value), "a number")
+    kind = names.get(type(value)) or (str(value) if isinstance(value, float) else "a number")
     return RequestError(400, "invalid_type", f"{param} must be {wanted}, not {kind}", param=param)
 
 
