@@ -154,6 +154,13 @@ async def test_a_body_of_another_media_type_is_a_415(gateway: Serving):
         assert answer.status_code == 415
 
 
+async def test_a_body_with_an_empty_encoding_is_read(gateway: Serving):
+    said = {"model": "tiny", "messages": [{"role": "user", "content": "x"}]}
+    for encoding in ("", "identity"):
+        headers = {"content-encoding": encoding}
+        assert (await gateway.http.post("/chat/completions", json=said, headers=headers)).status_code == 200
+
+
 async def test_a_page_that_names_no_media_type_to_avoid_a_preflight_is_refused(gateway: Serving):
     for headers, status in (({}, 400), ({"origin": "http://localhost:3000"}, 415)):
         answer = await gateway.http.post("/chat/completions", content=b"{}", headers=headers)

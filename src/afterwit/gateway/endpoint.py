@@ -191,7 +191,7 @@ async def read_bytes(
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > read_out:
         raise too_large
-    if headers.get("content-encoding", "identity").lower() != "identity":
+    if (headers.get("content-encoding") or "identity").lower() != "identity":
         raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
     unnamed = "" if "origin" in headers else "application/json"  # a page needs no preflight to send no type
     kind = headers.get("content-type", unnamed).partition(";")[0].strip().lower()
