@@ -139,11 +139,8 @@ NOT_GIVEN = frozenset({"type", "id", "call_id", "status", "name", "server_label"
 RESULTS = frozenset({"output", "outputs", "results", "error"})
 """Fields of such a call that are its result, where OpenAI ran the tool."""
 
-UPDATE = "configuration_update"
-"""The type of an item that replaces settings of the request from there on, and says nothing."""
-
 UPDATED = {"reasoning": "effort", "text": "format"}
-"""The fields of such an item, and the setting that each may hold."""
+"""The fields of a `configuration_update`, and the setting that each may replace from there on."""
 
 ITEMS_OF_ONE = 3
 """Items of one message: a thought, a text and a call."""
@@ -212,7 +209,7 @@ def _updated(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The request with the settings that its items replace; the last one counts."""
     items, changed = data.get("input"), dict[str, dict[str, Any]]()
     for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, Mapping) and item.get("type") == UPDATE:
+        if isinstance(item, Mapping) and item.get("type") == "configuration_update":
             for name, setting in UPDATED.items():
                 update = as_object(item.get(name) or {}, f"input[{index}].{name}")
                 if setting in update:
