@@ -84,7 +84,7 @@ def test_harm_is_named_next_to_what_was_learned() -> None:
     found = conclusion(played(point(0, 1), point(16, 30, kl=0.3, worse=2, bad=1)), PERSON, LEARNING)
     assert found.learned
     for words in (
-        "1 of 32 held-out answers were empty or went round in circles; of the original model's 0.",
+        "1 of 32 held-out answers were empty or went round in circles (before learning: 0).",
         "2 answers to other requests became worse",
         "0.30 nats",
     ):

@@ -151,8 +151,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
         if (way := newest.metrics.get("way_to_teacher")) is not None:
             last += f"; it went {way:z.0%} of the way to the teacher"
         if past := newest.metrics.get("past_teacher"):
-            disliked = counted(int(past), "disliked answer")
-            last += f"; it avoids {disliked} more than its teacher does, whose hints were left out"
+            last += f"; the hints of {counted(int(past), 'disliked answer')} had nothing left to teach"
         if (moved := newest.metrics.get("plain_kl")) is not None:
             last += f"; plain answers are {moved:.2g} nats a token from the original model"
     yield "last update", last

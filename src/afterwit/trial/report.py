@@ -77,8 +77,8 @@ def _harm(first: Point, last: Point) -> list[str]:
     found = []
     if last.bad:
         found.append(
-            f"{last.bad} of {last.of} held-out answers were empty or went round in circles; of the original"
-            f" model's {first.bad}."
+            f"{last.bad} of {last.of} held-out answers were empty or went round in circles (before"
+            f" learning: {first.bad})."
         )
     if last.worse:
         found.append(f"{counted(last.worse, 'answer')} to other requests became worse.")

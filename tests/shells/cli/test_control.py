@@ -101,7 +101,7 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     long = replace(found.newest, created=-10_000.0)  # when its training began
     assert seen(newest=long)["last update"] == seen()["last update"]
     past = replace(found.newest, metrics={"past_teacher": 2.0})
-    assert "avoids 2 disliked answers more than its teacher" in seen(newest=past)["last update"]
+    assert "the hints of 2 disliked answers had nothing left to teach" in seen(newest=past)["last update"]
     assert seen(newest=replace(past, metrics={"past_teacher": 0.0})) == seen()
     assert seen()["judge !"] == "it does not answer (for 2 minutes)"
     assert next(iter(seen())) == "judge !"
